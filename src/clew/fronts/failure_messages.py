@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import msgspec
 
-__all__ = ["FAILURES", "FailureWords", "words_of"]
+__all__ = ["FAILURES", "FailureMessage", "failure_message"]
 
 
-class FailureWords(msgspec.Struct, frozen=True):
+class FailureMessage(msgspec.Struct, frozen=True):
     """A message of two sentences; ``{provider}`` and ``{key}`` are replaced by those of the error.
 
     ``again``: a retry may succeed without any other change.
@@ -25,77 +25,79 @@ class FailureWords(msgspec.Struct, frozen=True):
     again: bool = False
 
 
-FAILURES: Final[Mapping[str, FailureWords]] = {
+FAILURES: Final[Mapping[str, FailureMessage]] = {
     # Causes of a provider's failure.
-    "no_key": FailureWords(
+    "no_key": FailureMessage(
         "There is no key for {provider}.", "Set {key} in clew's environment and restart it, or choose another model."
     ),
-    "key_refused": FailureWords(
+    "key_refused": FailureMessage(
         "{provider} refused the key.", "Check the key and its permissions, or choose another model."
     ),
-    "no_credit": FailureWords(
+    "no_credit": FailureMessage(
         "The {provider} account is out of credit or has reached its limit.",
         "Check its credit and limits, or choose another model.",
     ),
-    "rate_limit": FailureWords(
+    "rate_limit": FailureMessage(
         "{provider} is limiting requests.",
         "Wait a moment and try again, or choose another model.",
         again=True,
     ),
-    "provider_down": FailureWords(
+    "provider_down": FailureMessage(
         "{provider} has an outage or an internal error.", "Try again later, or choose another model.", again=True
     ),
-    "unreachable": FailureWords(
+    "unreachable": FailureMessage(
         "{provider} could not be reached.",
         "Check clew's network connection, then try again.",
         again=True,
     ),
-    "broken_off": FailureWords(
+    "broken_off": FailureMessage(
         "The response from {provider} was cut off.", "The part that arrived is saved; continue from there.", again=True
     ),
-    "too_large": FailureWords(
+    "too_large": FailureMessage(
         "The request is too large for the model.",
         "Compact the conversation, send less, or choose a model with a larger context window.",
     ),
-    "no_model": FailureWords("{provider} has no model with that name.", "Choose another model."),
-    "request_refused": FailureWords(
+    "no_model": FailureMessage("{provider} has no model with that name.", "Choose another model."),
+    "request_refused": FailureMessage(
         "{provider} rejected the request.", "Change the request or choose another model; the details say why."
     ),
-    "not_installed": FailureWords(
+    "not_installed": FailureMessage(
         "The package for {provider} is not installed.",
         "Install the clew extra named in the details, then restart clew.",
     ),
-    "unknown": FailureWords("The model could not answer.", "Try again, or choose another model.", again=True),
+    "unknown": FailureMessage("The model could not answer.", "Try again, or choose another model.", again=True),
     # Codes.
-    "model_failed": FailureWords("The model could not answer.", "Try again, or choose another model.", again=True),
-    "context_too_large": FailureWords(
+    "model_failed": FailureMessage("The model could not answer.", "Try again, or choose another model.", again=True),
+    "context_too_large": FailureMessage(
         "The conversation does not fit the model’s context window.",
         "Compact the conversation, send less, or choose a model with a larger context window.",
     ),
-    "compaction_failed": FailureWords(
+    "compaction_failed": FailureMessage(
         "The earlier turns could not be summarised.", "Try again, or choose another model.", again=True
     ),
-    "interrupted": FailureWords(
+    "interrupted": FailureMessage(
         "Interrupted: the server stopped during this response.",
         "The text so far is saved; continue from there.",
         again=True,
     ),
-    "storage_full": FailureWords(
+    "storage_full": FailureMessage(
         "The disk that holds the sessions is full.", "Free some disk space, then try again.", again=True
     ),
-    "store_unavailable": FailureWords(
+    "store_unavailable": FailureMessage(
         "The session store cannot be reached.", "Check that it is available, then try again.", again=True
     ),
-    "store_gone": FailureWords("The session store is gone.", "Restore it, then restart the server."),
-    "store_busy": FailureWords("Another program is using the session store.", "Try again in a moment.", again=True),
-    "replica_away": FailureWords("This server is not accepting work right now.", "Try again in a moment.", again=True),
-    "internal_error": FailureWords(
+    "store_gone": FailureMessage("The session store is gone.", "Restore it, then restart the server."),
+    "store_busy": FailureMessage("Another program is using the session store.", "Try again in a moment.", again=True),
+    "replica_away": FailureMessage(
+        "This server is not accepting work right now.", "Try again in a moment.", again=True
+    ),
+    "internal_error": FailureMessage(
         "Something went wrong in the server.", "Try again; if it keeps failing, see the server’s log.", again=True
     ),
 }
 
 
-def words_of(error: Mapping[str, Any]) -> FailureWords | None:
+def failure_message(error: Mapping[str, Any]) -> FailureMessage | None:
     """Return the message for a stored error or a problem, with provider and key filled in; None if it has no row."""
     found = FAILURES.get(str(error.get("cause"))) or FAILURES.get(str(error.get("code")))
     if found is None:
@@ -106,4 +108,4 @@ def words_of(error: Mapping[str, Any]) -> FailureWords | None:
         texts = [text.replace(name, str(value)) for text in texts]
     # A provider id keeps its spelling, even at the start of a sentence.
     texts = [f"T{text[1:]}" if text.startswith("the provider") else text for text in texts]
-    return FailureWords(texts[0], texts[1], found.again)
+    return FailureMessage(texts[0], texts[1], found.again)

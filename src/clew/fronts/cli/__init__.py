@@ -1,4 +1,4 @@
-"""The ``clew`` command. What it draws with is the extra ``cli``, which a program that embeds clew need not have."""
+"""The ``clew`` command. Its libraries are the extra ``cli``, which programs that embed clew do not need."""
 
 from __future__ import annotations
 
@@ -16,6 +16,6 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in _LIBRARIES:
             raise
-        print('clew: the command needs its packages: run pip install "clew[cli]" (not_installed)', file=sys.stderr)
+        print('clew: missing packages: run pip install "clew[cli]" (not_installed)', file=sys.stderr)
         sys.exit(2)
     run()

@@ -1,8 +1,7 @@
 """The ``clew`` command: every command in one app, and how the process ends.
 
-Everything a command prints goes to stdout; why it failed goes to stderr in one line, and the exit code says which
-kind of failure it was: 1 the run failed, 2 usage, 3 not found, 4 conflict or owned elsewhere, 5 denied, 6 context too
-large, 7 storage, 130 aborted.
+Output goes to stdout. A failure is one line on stderr, and the exit code is its kind: 1 the run failed, 2 usage, 3 not
+found, 4 conflict or owned elsewhere, 5 denied, 6 context too large, 7 storage, 130 aborted.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ from clew.fronts.remote.engine import RemoteEngine
 from clew.store.location import PostgresDatabase, lock_of, parse_url
 from clew.store.owner import read_owner
 
-# Imports inside functions: what draws takes long to load, so that is left until something is drawn.
+# Imports inside functions: the drawing libraries load slowly, so they are loaded when something is drawn.
 
 __all__ = ["app", "main", "run_command"]
 
@@ -65,14 +64,14 @@ _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 def _usage(error: cyclopts.CycloptsError) -> Any:
-    """What is wrong with how a command was written, in one line like every other failure."""
+    """Format a usage error as one line, like every other failure."""
     from rich.text import Text
 
     if error.console is not None:
         error.console.soft_wrap = True  # one line, however wide the terminal is
     words = " ".join(str(error).split())
     if isinstance(error, cyclopts.UnknownOptionError):
-        words += " What is no option but begins with - goes behind --."
+        words += " Put arguments that begin with - after --."
     return Text(f"clew: {plain(words)} (usage)")
 
 
@@ -109,15 +108,15 @@ def serve(
     port: int = 7717,
     store: Store = None,
     live: Annotated[
-        str | None, option("local, postgres or redis://…: how several servers on one store hear of one another.")
+        str | None, option("local, postgres or redis://…: how the servers of a shared store exchange events.")
     ] = None,
-    drain: Annotated[float | None, option("Seconds that what runs has to end by itself once it is to end.")] = None,
+    drain: Annotated[float | None, option("Seconds to let active runs finish on shutdown.")] = None,
     app: Annotated[
-        str | None, option("module:attr of your own program that opens the store: a function called as clew.open is.")
+        str | None, option("module:attr of your own function that opens the store, called like clew.open.")
     ] = None,
-    open: Annotated[bool, flag("Open the page.", "--open")] = False,
+    open: Annotated[bool, flag("Open the page in a browser.", "--open")] = False,
 ) -> int:
-    """Serve a store over HTTP, on this machine only. Prints where, with the token, in one line.
+    """Serve a store over HTTP, by default for this machine only. Prints the address with the token.
 
     Example: clew serve --port 0 --store sqlite:///clew.db
     """
@@ -130,7 +129,7 @@ def serve(
 
 @app.command
 async def mcp(*, store: Store = None) -> None:
-    """Let other agents search, list and read the sessions: an MCP server on stdin and stdout, which changes nothing.
+    """Run an MCP server on stdin and stdout, so that other agents can search and read sessions. Read-only.
 
     Example: clew mcp --store sqlite:///clew.db
     """
@@ -147,23 +146,25 @@ async def mcp(*, store: Store = None) -> None:
 async def acp(
     *,
     store: Store = None,
-    terminals: Annotated[bool, flag("Run commands in the editor's terminals, where it has them.")] = False,
+    terminals: Annotated[bool, flag("Run commands in terminals of the editor, if it has them.")] = False,
 ) -> None:
-    """Be the agent of an editor: the Agent Client Protocol on stdin and stdout, beside a server or alone.
+    """Run as an editor's agent: the Agent Client Protocol on stdin and stdout, with or without a server.
 
     Example: clew acp --store sqlite:///clew.db
     """
     front = importlib.import_module(_ACP)
     if sys.stdin.isatty():
-        print("clew: this speaks the Agent Client Protocol; an editor starts it. docs/acp.md says how", file=sys.stderr)
+        print("clew: this command is started by an editor (Agent Client Protocol); see docs/acp.md", file=sys.stderr)
     ended = asyncio.current_task()
     assert ended is not None
-    # An editor that ends its agent gives it a moment: what runs is settled in that.
+    # After SIGTERM an editor gives its agent a moment, in which the turn is settled.
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.cancel)
     with contextlib.suppress(asyncio.CancelledError):
         editor = front.Editor()
         if terminals and load_config().tools.sandbox != "off":
-            raise InvalidInput("a command in the editor's terminal is in no sandbox; leave out either of the two")
+            raise InvalidInput(
+                "--terminals cannot be combined with tools.sandbox: the editor's terminals have no sandbox"
+            )
         tools = front.editor_tools(editor, terminals=terminals)
         read, write = front.own_stdio()
         async with open_store(store, write=True, make=True, tools=tools) as engine:
@@ -183,11 +184,11 @@ async def chat(
     session: str | None = None,
     /,
     *,
-    model: Annotated[str | None, option("provider/model, with :variant behind it or without.")] = None,
-    new: Annotated[bool, flag("Begin a new session.")] = False,
+    model: Annotated[str | None, option("provider/model, optionally with :variant.")] = None,
+    new: Annotated[bool, flag("Create a new session.")] = False,
     store: Store = None,
 ) -> int:
-    """Talk in the terminal; goes on with the newest session of this folder. /help in it lists what can be done.
+    """Chat in the terminal, in the newest session of this folder. Type /help for commands.
 
     Example: clew chat --new --model demo/tour
     """
@@ -197,18 +198,18 @@ async def chat(
 
 
 class WrongUsage(InvalidInput):
-    """Told as whatever else is wrong with a command line is."""
+    """An unknown command."""
 
     code = "usage"
 
 
 @app.default
 async def start(*words: Annotated[str, cyclopts.Parameter(show=False)]) -> int:
-    """The chat in this folder; without a terminal, what there is."""
+    """Start a chat in this folder; without a terminal, print the help."""
     if words:
         near = difflib.get_close_matches(words[0], [name for name in app if not name.startswith("-")], n=1)
         meant = f"did you mean {near[0]}? " if near else ""
-        raise WrongUsage(f"there is no command {words[0]!r}; {meant}`clew --help` lists them")
+        raise WrongUsage(f"unknown command {words[0]!r}; {meant}`clew --help` lists all commands")
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         app.help_print([])
         return 0
@@ -223,9 +224,7 @@ async def url(*, store: Store = None) -> None:
     """
     location = parse_url(store or default_store_url())
     if isinstance(location, PostgresDatabase):
-        raise NotFound(
-            "any number of servers may have this store open: `clew replicas` lists them, CLEW_TOKEN is theirs"
-        )
+        raise NotFound("several servers may serve this store: `clew replicas` lists them; their token is CLEW_TOKEN")
     owned = lock_of(location)
     owner = read_owner(owned) if owned is not None else None
     print(_http_front().find_url(owner.url if owner else None))
@@ -233,22 +232,22 @@ async def url(*, store: Store = None) -> None:
 
 @app.command
 def completion(shell: Literal["bash", "zsh", "fish"] | None = None, /) -> None:
-    """Print what completes commands and options in bash, zsh or fish; without a name, in the shell of $SHELL.
+    """Print a completion script for bash, zsh or fish; by default for $SHELL.
 
     Example: clew completion bash > ~/.local/share/bash-completion/completions/clew
     """
     known = ("bash", "zsh", "fish")
     named = shell or os.path.basename(os.environ.get("SHELL", ""))
     if named not in known:
-        raise InvalidInput(f"there is completion for {', '.join(known)}; name one of them")
+        raise InvalidInput(f"completion is available for {', '.join(known)}; give one of them")
     print(app.generate_completion(shell=cast(Any, named)), end="")
     if named == "zsh":
-        # As it is made it works under one name only; so under `_clew` in a folder of functions, and by `eval`.
+        # The generated script works only as an autoloaded `_clew`; this makes it work with `eval` too.
         print('if [[ "${funcstack[1]}" == _clew ]]; then _cyclopts_clew "$@"; else compdef _cyclopts_clew clew; fi')
 
 
 def _find_quicker_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop's, where it is installed (the extra ``fast``); None: the loop that Python brings."""
+    """Return uvloop's loop factory if it is installed (the extra ``fast``); None: Python's own loop."""
     try:
         return cast(Callable[[], asyncio.AbstractEventLoop], importlib.import_module("uvloop").new_event_loop)
     except ImportError:
@@ -256,7 +255,7 @@ def _find_quicker_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 def _http_front() -> Any:
-    """The HTTP front, by name: fronts do not import one another, and this one needs packages that may be absent."""
+    """Import the HTTP front by name: fronts do not import one another, and its packages may be absent."""
     try:
         return importlib.import_module(_HTTP)
     except ModuleNotFoundError as error:
@@ -266,7 +265,7 @@ def _http_front() -> Any:
 
 
 def run_command(words: Sequence[str]) -> int:
-    """Do what the words of a command line say; the exit code."""
+    """Run a command line; return the exit code."""
     try:
         with acting_as(local_user(), "cli"):
             return app(words) or 0
@@ -280,14 +279,14 @@ def main() -> None:
     save_address_space()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            # A terminal that lacks a character is no reason to show nothing.
+            # Escape characters that the terminal's encoding lacks.
             stream.reconfigure(errors="backslashreplace")
     try:
         code = run_command(sys.argv[1:])
         print(end="", flush=True)
         sys.exit(code)
     except BrokenPipeError:
-        # Whoever read this has seen enough. What is left to be written goes nowhere, and says nothing about it.
+        # The reader closed the pipe: discard the rest without an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except OSError as error:
@@ -297,29 +296,29 @@ def main() -> None:
 
 
 def _fill_standard_files() -> None:
-    """Whoever closed one of the three gets nothing from it; a file that is opened later must not take its place."""
+    """Open closed standard files as null devices, so that no file opened later gets their descriptor."""
     for fd, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(fd)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest that is free: this one
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free descriptor: this one
         if getattr(sys, name) is None:
             setattr(sys, name, open(fd, "w" if fd else "r", closefd=False))  # noqa: SIM115 - as long as the process
 
 
 def _say_system(error: OSError) -> int:
-    """What the system refused, in one line."""
+    """Print an error of the operating system in one line; return the exit code."""
     reason = error.strerror or str(error)
     if error.filename is not None:
-        said = f"{os.fsdecode(error.filename)}: {reason}" if isinstance(error.filename, str | bytes) else reason
+        message = f"{os.fsdecode(error.filename)}: {reason}" if isinstance(error.filename, str | bytes) else reason
     elif isinstance(error, FileNotFoundError) and not _has_folder():
-        said = "the folder this was started in is not there any more; start it in another"
+        message = "the current folder no longer exists; start clew in another one"
     elif error.errno in _NO_ROOM:
-        said = f"the output could not be written: {reason}"
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing is tried again on the way out
+        message = f"the output could not be written: {reason}"
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # do not write again at exit
     else:
-        said = reason
-    print(f"clew: {plain(said)} (system)", file=sys.stderr)
+        message = reason
+    print(f"clew: {plain(message)} (system)", file=sys.stderr)
     return 1
 
 

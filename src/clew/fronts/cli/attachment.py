@@ -1,4 +1,4 @@
-"""Files that are sent along: named by an option, by an @ in what is typed, or, when they are images, by their path."""
+"""Attached files: named by an option, by ``@path`` in a text, or, for images, by their plain path."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from clew.transcript.part import text_part
 __all__ = ["named_files", "with_files"]
 
 _NAMED: Final = re.compile(r"(?:(?<=\s)|\A)(@?)(?:'([^'\n]+)'|((?:[^\s\\]|\\.)+))")
-_LONGEST: Final = 4096
+_MAX_PATH: Final = 4096
 
 
 def named_files(text: str, folder: Path) -> list[Path]:
-    """The files that a text names: by ``@path``, and images by their path as a terminal drops it."""
+    """Return the existing files that a text names: by ``@path``, or images by a path as dropped into a terminal."""
     files: dict[Path, None] = {}
     for at, quoted, bare in _NAMED.findall(text):
         name = quoted or re.sub(r"\\(.)", r"\1", bare)
         is_image = (mimetypes.guess_type(name)[0] or "").startswith("image/")
-        if len(name) > _LONGEST or not (at or is_image):
+        if len(name) > _MAX_PATH or not (at or is_image):
             continue
         for named in (name, name.rstrip(".,;:!?)")):
             file = folder / Path(named).expanduser()
@@ -33,5 +33,5 @@ def named_files(text: str, folder: Path) -> list[Path]:
 
 
 def with_files(text: str, folder: Path) -> list[dict[str, Any]]:
-    """What is typed, and behind it every file it names."""
+    """Return a text and the files it names as parts."""
     return [text_part(text), *map(attach_file, named_files(text, folder))]

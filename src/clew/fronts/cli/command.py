@@ -1,7 +1,6 @@
-"""What every command shares: its options, how it opens the store, how it prints, and how it fails.
+"""Common parts of all commands: options, opening the store, output and errors.
 
-A command prints to stdout, as JSON or as lines for a person. Why it failed goes to stderr in one line, and the exit
-code says which kind of failure it was.
+A command prints JSON or plain lines to stdout. A failure is one line on stderr, and the exit code is its kind.
 """
 
 from __future__ import annotations
@@ -51,17 +50,17 @@ __all__ = [
 ]
 
 AnyEngine = clew.Engine | RemoteEngine
-"""The engine in this process, or that of the server that has the store."""
+"""An engine in this process, or the engine of the server that owns the store."""
 
 
 def option(help: str, name: str | None = None) -> cyclopts.Parameter:
-    """An option that takes a value; its name is its parameter's, unless another is given."""
-    # Else one that may come again would have an ``--empty-`` of its own.
+    """Return an option with a value, named after its parameter by default."""
+    # Without ``negative=()`` a repeatable option would also have an ``--empty-…`` form.
     return cyclopts.Parameter(name=name, negative=(), help=help)
 
 
 def flag(help: str, name: str | None = None) -> cyclopts.Parameter:
-    """An option that is given or not, without a ``--no-`` of its own."""
+    """Return an option without a value, and without a ``--no-…`` form."""
     return cyclopts.Parameter(name=name, negative=(), help=help)
 
 
@@ -88,12 +87,12 @@ async def open_store(
     may_lack: bool = False,
     tools: Iterable[clew.Tool] = (),
 ) -> AsyncIterator[AnyEngine]:
-    """The store, for reading unless it is to be written; through its server when that has it.
+    """Open the store, read-only unless ``write``; through its server if one owns it.
 
-    Without ``make`` there must be one already; ``may_lack``: where nobody named one, an empty one does. ``tools`` go
-    before clew's own, where the engine is of this process.
-    Reading needs no owner, only a file that can be read; but a damaged index is rebuilt first, and what another program
-    wrote is imported, which takes one for a moment.
+    Without ``make`` the store must exist; with ``may_lack`` a missing default store is replaced by an empty one.
+    ``tools`` take precedence over clew's own, in an engine of this process.
+    A read-only engine is not an owner. To rebuild a damaged index or to import changes of another program, the store
+    is opened for writing.
     """
     location = parse_url(store or default_store_url())
     if may_lack and store is None and isinstance(location, SqliteFile) and not location.path.exists():
@@ -103,7 +102,7 @@ async def open_store(
         _require_store(location)
     async with contextlib.AsyncExitStack() as stack:
         try:
-            # A command is gone in a moment: what it fired it would have to abort.
+            # No triggers: the command ends soon and would abort their turns.
             read_only = not write and not _needs_writing(location)
             own = clew.open(store, config="user", read_only=read_only, tools=tools, triggers=False)
             engine: AnyEngine = await stack.enter_async_context(own)
@@ -118,7 +117,7 @@ async def open_store(
 
 @contextlib.asynccontextmanager
 async def open_file(store: str | None) -> AsyncIterator[clew.Engine]:
-    """The store's own file, for reading, whoever has it open; where nobody has, it is repaired and updated first."""
+    """Open the store's file read-only, even if a server owns it; without an owner it is repaired and updated first."""
     location = parse_url(store or default_store_url())
     _require_store(location)
     async with clew.open(store, config="user", read_only=not _needs_writing(location), triggers=False) as engine:
@@ -126,7 +125,7 @@ async def open_file(store: str | None) -> AsyncIterator[clew.Engine]:
 
 
 def _needs_writing(location: Location) -> bool:
-    """Whether an index has to be rebuilt or another program's changes imported, and no owner is there to do it."""
+    """Return whether an index must be rebuilt or changes imported, and no owner is there to do it."""
     from clew.store.sql.sqlite.opening import needs_writing
 
     lock = lock_of(location)
@@ -136,16 +135,16 @@ def _needs_writing(location: Location) -> bool:
 
 
 def _require_store(location: Location) -> None:
-    """There is a store, or it is said what to do: make one, or look for the one that was there."""
+    """Raise unless the store exists; say how to create it, or that it was lost."""
     if isinstance(location, Memory | PostgresDatabase) or location.path.exists():
         return
     if isinstance(location, SqliteFile):
         refuse_lost(location.path)
-    raise e.StoreUnavailable(f"there is no store at {location.path}; `clew chat` or `clew serve` makes it")
+    raise e.StoreUnavailable(f"there is no store at {location.path}; `clew chat` or `clew serve` creates it")
 
 
 async def find_server(store: str | None) -> RemoteEngine:
-    """The engine of the server that has the store now; it is not opened by whoever only waits for that."""
+    """Return the engine of the server that owns the store; raise if there is none. The store is not opened here."""
     owned = lock_of(parse_url(store or default_store_url()))
     owner = read_owner(owned) if owned is not None else None
     error = e.StoreUnavailable("no server has the store open")
@@ -153,33 +152,31 @@ async def find_server(store: str | None) -> RemoteEngine:
 
 
 async def _remote_engine(url: object, pid: object, error: e.ClewError) -> RemoteEngine:
-    """The engine of the server at an address, once that answers; without one, why the store could not be opened."""
+    """Return the engine of the server at ``url``, after probing it; without an address raise ``error``."""
     if not isinstance(url, str):
         raise error
     token = load_token()
     if token is None:
-        raise e.OwnedByAnotherProcess(
-            f"{error}; its token is neither in CLEW_TOKEN nor kept for you", url=url
-        ) from error
+        raise e.OwnedByAnotherProcess(f"{error}; no token for it, neither in CLEW_TOKEN nor stored", url=url) from error
     engine = RemoteEngine(Wire(url, token.value, pid if isinstance(pid, int) else None))
     await engine.probe()
     return engine
 
 
 async def new_session(engine: AnyEngine, model: str | None, folder: Path | None = None) -> Session:
-    """A session that works in a folder, by default the present one."""
+    """Create a session in a folder, by default the current one."""
     folder = folder or Path.cwd()
     kind = await engine.store_kind() if isinstance(engine, RemoteEngine) else engine.store.url.partition(":")[0]
-    # What such a store wants to know, a person at a terminal is not asked for.
+    # Metadata that such a store requires.
     metadata = local_place(str(folder)) if kind == "json" else None
     return await engine.create_session(model=model, workspace_root=folder, metadata=metadata)
 
 
 async def session_shapes(engine: AnyEngine, sessions: Iterable[Session]) -> list[SessionShape]:
-    """Sessions as HTTP shows them."""
+    """Return sessions as HTTP returns them."""
     sessions = tuple(sessions)
     if isinstance(engine, clew.Engine):
-        # All at once: a store of files would read each session to say what it is doing.
+        # All at once: a file store would read each session for its status.
         statuses = await engine.statuses(session.id for session in sessions)
     else:
         statuses = {session.id: await engine.get_status(session.id) for session in sessions}
@@ -187,8 +184,8 @@ async def session_shapes(engine: AnyEngine, sessions: Iterable[Session]) -> list
 
 
 def print_error(error: e.ClewError) -> int:
-    """Why it failed, for a person; which kind of failure, for a program."""
-    there = "; `clew ls` lists those there are" if isinstance(error, e.SessionNotFound) else ""
+    """Print why a command failed; return the exit code."""
+    there = "; `clew ls` lists all sessions" if isinstance(error, e.SessionNotFound) else ""
     print(f"clew: {plain(str(error))}{there} ({error.code})", file=sys.stderr)
     return exit_code(error)
 
@@ -198,7 +195,7 @@ def exit_code(error: e.ClewError) -> int:
 
 
 def show(json: bool, value: Any, lines: Iterable[str]) -> None:
-    """What a command found: the value as JSON, or the lines for a person."""
+    """Print a result: the value as JSON, or the lines."""
     if json:
         print_json(value)
     else:
@@ -207,7 +204,7 @@ def show(json: bool, value: Any, lines: Iterable[str]) -> None:
 
 
 def moment(at: int) -> str:
-    """A time in UTC, for a person."""
+    """Return a time in UTC as text."""
     return datetime.fromtimestamp(at / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
@@ -216,5 +213,5 @@ def plural(count: int | None, noun: str) -> str:
 
 
 def print_json(value: Any) -> None:
-    """A value as HTTP would answer it, on one line."""
+    """Print a value as HTTP would return it, on one line."""
     print(plain_json(msgspec.json.encode(value).decode()))

@@ -1,4 +1,4 @@
-"""Why a turn failed, and what to do next, as the terminal says it."""
+"""Messages for a failed turn, with the next step as a command."""
 
 from __future__ import annotations
 
@@ -6,35 +6,37 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from clew.fronts.cli.safe_text import one_line
-from clew.fronts.failure_messages import words_of
+from clew.fronts.failure_messages import failure_message
 
-__all__ = ["failure_words"]
+__all__ = ["failure_text"]
 
-_LONGEST: Final = 300
+_MAX_CHARS: Final = 300
 _COMMANDS: Final = {
-    "context_too_large": "`clew compact {session}` makes room",
-    "too_large": "`clew compact {session}` makes room",
-    "no_key": "`clew models` lists what there is, and --model chooses",
+    "context_too_large": "use `clew compact {session}`",
+    "too_large": "use `clew compact {session}`",
+    "no_key": "see `clew models`; choose with --model",
 }
 _KEYS: Final = {
-    "context_too_large": "/compact makes room, and /new begins anew",
-    "too_large": "/compact makes room, and /new begins anew",
-    "no_key": "`clew models` lists what there is, and /model chooses",
+    "context_too_large": "/compact, or /new for a new session",
+    "too_large": "/compact, or /new for a new session",
+    "no_key": "see `clew models`; choose with /model",
 }
 
 
-def failure_words(error: Mapping[str, Any], session_id: str | None = None) -> str:
-    """What happened and the next step; below it, as detail, the first line of what a provider or Python said. The step
-    is a command of the chat; of the shell for whoever is not in it, on this session."""
-    lines = str(error.get("message") or "the turn failed for a reason that was not told").strip().splitlines()
-    said = one_line(lines[0] if lines else "", _LONGEST).rstrip(".")
-    known = words_of(error)
+def failure_text(error: Mapping[str, Any], session_id: str | None = None) -> str:
+    """Return what happened and the next step, then the first line of the original message.
+
+    The step is a chat command, or with ``session_id`` a shell command for that session.
+    """
+    lines = str(error.get("message") or "the turn failed; no reason was reported").strip().splitlines()
+    detail = one_line(lines[0] if lines else "", _MAX_CHARS).rstrip(".")
+    known = failure_message(error)
     if known is None:
-        return said
+        return detail
     cause = str(error.get("cause") or error.get("code"))
     if session_id is None:
-        step = _KEYS.get(cause) or ("/continue tries it again" if known.again else "/model chooses another one")
+        step = _KEYS.get(cause) or ("/continue to retry" if known.again else "/model to switch")
     else:
-        again = f"`clew continue {session_id}` tries it again" if known.again else "--model chooses another one"
+        again = f"`clew continue {session_id}` to retry" if known.again else "choose another with --model"
         step = _COMMANDS[cause].format(session=session_id) if cause in _COMMANDS else again
-    return f"{known.happened} {known.next} ({step})\n{said}"
+    return f"{known.happened} {known.next} ({step})\n{detail}"

@@ -1,4 +1,4 @@
-"""A question: something that waits for a human, an approval or an answer, put to whoever sits at the terminal."""
+"""A pending approval or question, asked on a terminal."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from typing import Any, Final, Literal, Protocol
 
 from clew.fronts.cli.command import AnyEngine
 from clew.fronts.cli.diff import change_lines
-from clew.fronts.cli.render import Look, call_details, indented
+from clew.fronts.cli.render import Theme, call_details, indented
 from clew.fronts.cli.safe_text import one_line, plain
 from clew.live.base import Waiting
 from clew.session.turn.answers import Decision
 from clew.transcript.part import approval_of, call_id_of
 
-__all__ = ["NOBODY", "Asker", "Question"]
+__all__ = ["UNATTENDED", "Asker", "Question"]
 
-NOBODY: Final = "there is nobody at this terminal to ask"
+UNATTENDED: Final = "no person at this terminal to ask"
 _ALLOW: Final = "allow? [y]es once{} · [n]o: "
 _ALLOW_NARROW: Final = "allow? y{}/n: "
 _KEYS: Final = "y allows it once{}, n denies it"
 _WHY_ONCE: Final[Mapping[str, str]] = {
-    "command": "what the line does is known only when the shell runs it (a variable, a substitution, a pattern or a "
-    "changed folder in it), so no rule could be sure to mean the same again",
-    "path": "the path leads somewhere that is known only when it is used",
-    "host": "the address names no host that a rule could be about",
+    "command": "it contains a variable, a substitution, a pattern or a folder change, so its effect is known only when "
+    "the shell runs it",
+    "path": "where the path leads is known only when it is used",
+    "host": "the address has no host name that a rule could match",
 }
-_WIDTH: Final = "scope, by number: "
+_SCOPE: Final = "scope, by number: "
 _WHY: Final = "reason (optional, sent to the model): "
 _ANSWER: Final = "your answer: "
 _DECISIONS: Final[Mapping[str, Decision]] = {
@@ -38,7 +38,7 @@ _ALL: Final = ("a", "all")
 
 
 class Asker(Protocol):
-    """What of a terminal is needed to ask."""
+    """The parts of a terminal that a question uses."""
 
     attended: bool
 
@@ -51,29 +51,29 @@ class Asker(Protocol):
 
 
 class Question:
-    """One thing that waits, until it is answered here or elsewhere."""
+    """One pending request, until it is answered here or by another client."""
 
     def __init__(self, engine: AnyEngine, session_id: str, wait: Waiting) -> None:
         self.wait = wait
         self._engine = engine
         self._session_id = session_id
-        self._stage: Literal["decide", "width", "reason", "answer"] = "answer" if wait.approval_id is None else "decide"
+        self._stage: Literal["decide", "scope", "reason", "answer"] = "answer" if wait.approval_id is None else "decide"
         self._options: list[str] = []
         self._offers: list[Mapping[str, Any]] = []
-        self._kept: Decision = "session"
+        self._decision: Decision = "session"
         self._all: list[str] = []
         self._decisions: Mapping[str, Decision] = _DECISIONS
 
-    async def begin(self, terminal: Asker, look: Look) -> bool:
-        """Show what it is and ask; without anybody to be asked it is denied, and False."""
+    async def begin(self, terminal: Asker, theme: Theme) -> bool:
+        """Show the request and ask. On an unattended terminal deny it and return False."""
         if not terminal.attended:
-            await self.refuse(NOBODY)
+            await self.refuse(UNATTENDED)
             return False
         call = await self._call()
         given: Any = call.get("input")
         session = await self._engine.get_session(self._session_id)
         if session.workspace_root is None:
-            # Without a folder there is no project that it could be remembered for.
+            # Without a folder there is no project to store a rule for.
             self._decisions = _without("project")
         asked = approval_of(call).get("descriptor")
         offers = asked.get("offers") if isinstance(asked, Mapping) else None
@@ -85,23 +85,23 @@ class Question:
         question = given.get("question") if isinstance(given, Mapping) else None
         if self._stage == "answer" and isinstance(question, str):
             self._options = [str(option) for option in given.get("options") or ()]
-            terminal.print(look.style(f"? {plain(question)}", "bold") + "\n")
+            terminal.print(theme.style(f"? {plain(question)}", "bold") + "\n")
             for number, option in enumerate(self._options, start=1):
                 terminal.print(indented(f"{number}. {plain(option)}", terminal.size[0]) + "\n")
         else:
             width = terminal.size[0]
-            change = change_lines(self.wait.tool, given, asked, look, width)
-            terminal.print(call_details(self.wait.tool, given, look, call.get("approval"), change, width=width))
+            change = change_lines(self.wait.tool, given, asked, theme, width)
+            terminal.print(call_details(self.wait.tool, given, theme, call.get("approval"), change, width=width))
             if only_once:
-                why = f"it can only be allowed once: {plain(_why_once(asked))}"
-                terminal.print(look.style(indented(why, width), "dim") + "\n")
+                why = f"this can't be saved as a rule: {plain(_why_once(asked))}"
+                terminal.print(theme.style(indented(why, width), "dim") + "\n")
         self.ask(terminal)
         return True
 
     def ask(self, terminal: Asker) -> None:
-        """Ask, or ask again what was not answered."""
+        """Ask, or repeat the question."""
         if self._stage != "decide":
-            terminal.ask({"reason": _WHY, "width": _WIDTH}.get(self._stage, _ANSWER))
+            terminal.ask({"reason": _WHY, "scope": _SCOPE}.get(self._stage, _ANSWER))
             return
         allow = _ALLOW.format(self._for_each(" · this [s]ession", " · this [p]roject", " · [a]ll once"))
         narrow = _ALLOW_NARROW.format(self._for_each("/s", "/p", "/a"))
@@ -109,7 +109,7 @@ class Question:
         terminal.ask(allow if terminal.size[0] > len(allow) + 10 else narrow, words)
 
     async def take(self, words: str, terminal: Asker) -> bool:
-        """What was typed. True once it was an answer; then the question is over."""
+        """Handle typed text; return whether it was an answer, which ends the question."""
         words = words.strip()
         if self._stage == "reason":
             await self._give("deny", words or None)
@@ -123,12 +123,12 @@ class Question:
             answer = self._options[number - 1] if 1 <= number <= len(self._options) else words
             await self._engine.answer_question(self._session_id, self.wait.tool_call_id, answer)
             return True
-        if self._stage == "width":
+        if self._stage == "scope":
             number = int(words) if words.isascii() and words.isdigit() else 0
             if 1 <= number <= len(self._offers):
-                await self._give(self._kept, None, str(self._offers[number - 1]["pattern"]))
+                await self._give(self._decision, None, str(self._offers[number - 1]["pattern"]))
                 return True
-            terminal.print(f"a number from 1 to {len(self._offers)}\n")
+            terminal.print(f"enter a number from 1 to {len(self._offers)}\n")
             self.ask(terminal)
             return False
         decision = self._decisions.get(words.lower())
@@ -138,7 +138,7 @@ class Question:
         if decision == "deny":
             self._stage = "reason"
         elif decision in ("session", "project") and len(self._offers) > 1:
-            self._stage, self._kept = "width", decision
+            self._stage, self._decision = "scope", decision
             for number, offer in enumerate(self._offers, start=1):
                 terminal.print(indented(f"{number}. {plain(str(offer.get('words')))}", terminal.size[0]) + "\n")
         elif decision is not None:
@@ -146,40 +146,40 @@ class Question:
             return True
         else:
             keys = _KEYS.format(
-                self._for_each(", s for this session", ", p for this project", ", a all that wait once")
+                self._for_each(", s for this session", ", p for this project", ", a allows all pending ones once")
             )
-            typed = f"{plain(one_line(words, 20))} is no answer: " if words else ""
+            typed = f"{plain(one_line(words, 20))} is not an answer: " if words else ""
             terminal.print(f"{typed}{keys}\n")
         self.ask(terminal)
         return False
 
     def _for_each(self, session: str, project: str, every: str) -> str:
-        """The words for those of the answers that there are here."""
+        """Return the texts of the answers that are available."""
         shown = (session if "s" in self._decisions else "", project if "p" in self._decisions else "")
         return "".join((*shown, every if len(self._all) > 1 else ""))
 
     async def refuse(self, reason: str | None = None) -> None:
-        """Nobody answers any more: no."""
+        """Deny the request, because no answer will come."""
         await self._give("deny", reason)
 
     async def _give(self, decision: Decision, reason: str | None, pattern: str | None = None) -> None:
         if self.wait.approval_id is None:
-            await self._engine.answer_question(self._session_id, self.wait.tool_call_id, reason or NOBODY)
+            await self._engine.answer_question(self._session_id, self.wait.tool_call_id, reason or UNATTENDED)
         else:
             await self._engine.answer(self._session_id, self.wait.approval_id, decision, reason, pattern)
 
     async def _call(self) -> Mapping[str, Any]:
-        """The call with its exact arguments, as it is stored."""
+        """Return the stored call with its exact arguments."""
         newest = reversed(await self._engine.messages(self._session_id, limit=20))
         parts = (part for message in newest for part in message.parts)
         return next((part for part in parts if call_id_of(part) == self.wait.tool_call_id), {})
 
 
 def _why_once(asked: Any) -> str:
-    """What of a call no rule can name."""
+    """Return why no rule can be stored for a call."""
     target = asked.get("target") if isinstance(asked, Mapping) else None
     kind = target.get("kind") if isinstance(target, Mapping) else None
-    return _WHY_ONCE.get(str(kind), "no rule could say the same thing again")
+    return _WHY_ONCE.get(str(kind), "no rule can match it again")
 
 
 def _without(*decisions: Decision) -> dict[str, Decision]:

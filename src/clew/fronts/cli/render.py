@@ -1,8 +1,8 @@
-"""What a conversation looks like: parts of messages in, text for a terminal out. Nothing here prints or waits.
+"""Rendering of conversations: parts of messages in, text for a terminal out. Nothing here prints or waits.
 
-A part is printed for good once it is finished, and in order; text already by the block, so that a paragraph is set as
-Markdown when the next one begins and never changes afterwards. What is not finished is shown as it stands. Everything
-a model or a tool wrote goes through :func:`plain` first, so that only our own colours reach the terminal.
+A part is printed once it is finished, in order. Text is printed by Markdown blocks: a paragraph is rendered when the
+next one begins, and does not change afterwards. The unfinished rest is shown live. Text of a model or a tool goes
+through :func:`plain` first, so that only clew's own colours reach the terminal.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from clew.transcript.damage import NOT_ALL_READABLE
 from clew.transcript.message import Message
 
 __all__ = [
-    "Look",
     "Reply",
+    "Theme",
     "call_details",
     "call_line",
-    "damage_of",
+    "damage_note",
     "fallback_note",
     "history_lines",
     "indented",
@@ -53,12 +53,12 @@ _CODES: Final = {"dim": 2, "bold": 1, "red": 31, "green": 32, "yellow": 33, "cya
 _SO_FAR: Final = 5
 _FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})")
 _ITEM: Final = re.compile(r" {0,3}(?:[-*+]|\d{1,9}[.)])(?:\s|$)")
-# Spaces of other widths are printable to everybody but Python, and mean nothing else.
+# Spaces that Python does not count as printable.
 _SPACES: Final = {0xA0: " ", 0x2009: " ", 0x202F: " ", 0x3000: "  ", ord("\r"): None}
 
 
-class Look:
-    """How things look: with colours or without, and how Markdown is set."""
+class Theme:
+    """The styling of output: with or without colours, and with or without Markdown."""
 
     def __init__(self, *, colour: bool, markdown: Callable[[str, int], str] | None = None) -> None:
         self._colour = colour
@@ -70,7 +70,7 @@ class Look:
 
     @property
     def by_block(self) -> bool:
-        """Text is set when a block is whole; otherwise it goes out as it comes."""
+        """Whether text is printed by complete blocks, or as it arrives."""
         return self._markdown is not None
 
     def style(self, text: str, name: str) -> str:
@@ -82,17 +82,17 @@ class Look:
 
 
 class Reply:
-    """One assistant message while it grows. Shown again from its start, it goes on where it was."""
+    """One growing assistant message, of which each part is printed once."""
 
-    def __init__(self, look: Look, *, live: bool = False) -> None:
-        """``live``: what it asked of a person was put to them above."""
-        self._look = look
+    def __init__(self, theme: Theme, *, live: bool = False) -> None:
+        """``live``: its questions were already shown above."""
+        self._theme = theme
         self._live = live
         self._done = 0
         self._chars = 0
 
     def finished(self, parts: Sequence[Part], width: int, *, final: bool = False) -> Iterator[str]:
-        """What can be printed for good now and was not yet. ``final``: nothing will be added."""
+        """Yield the text that is finished and was not printed yet. ``final``: the message is complete."""
         while self._done < len(parts):
             part = parts[self._done]
             if p.kind_of(part) in ("text", "reasoning"):
@@ -103,8 +103,8 @@ class Reply:
                 if not final and p.is_growing(part):
                     return
                 asked = self._live and p.tool_name(part) == "question" and p.state_of(part) == "output-available"
-                answer = f"{self._look.style('✓', 'green')} {plain(one_line(p.output_text(part) or '', width - 3))}"
-                yield (answer if asked else call_line(part, self._look, width, over=True)) + "\n"
+                answer = f"{self._theme.style('✓', 'green')} {plain(one_line(p.output_text(part) or '', width - 3))}"
+                yield (answer if asked else call_line(part, self._theme, width, over=True)) + "\n"
             else:
                 yield _other(part)
             self._done, self._chars = self._done + 1, 0
@@ -113,39 +113,39 @@ class Reply:
         said = p.text_of(part, "text", "reasoning") or ""
         text = said[self._chars :]
         over = final or not p.is_growing(part)
-        whole = text if over or not self._look.by_block else split_blocks(text)[0]
+        whole = text if over or not self._theme.by_block else split_blocks(text)[0]
         self._chars += len(whole)
         if p.kind_of(part) == "reasoning":
-            if whole and (over or self._look.by_block):
+            if whole and (over or self._theme.by_block):
                 thought = plain(whole.translate(_SPACES)).strip("\n")
-                if self._look.by_block:
+                if self._theme.by_block:
                     thought = "\n".join(row for line in thought.split("\n") for row in _wrapped(line, width))
-                yield self._look.style(thought, "dim") + "\n"
-        elif self._look.by_block:
+                yield self._theme.style(thought, "dim") + "\n"
+        elif self._theme.by_block:
             if whole.strip():
-                yield self._look.block(whole, width) + ("\n" if over else "\n\n")
+                yield self._theme.block(whole, width) + ("\n" if over else "\n\n")
         elif whole or (over and self._chars):
-            yield self._look.block(whole, width) + ("\n" if over and not said.endswith("\n") else "")
+            yield self._theme.block(whole, width) + ("\n" if over and not said.endswith("\n") else "")
 
     def unfinished(self, parts: Sequence[Part], width: int, rows: int) -> list[str]:
-        """What is shown for now: the end of what is being written, and calls that have no result."""
+        """Return the live rows: the end of the growing text, and running calls."""
         lines: list[str] = []
         for index, part in enumerate(parts[self._done :]):
             if p.kind_of(part) in ("text", "reasoning"):
                 text = (p.text_of(part, "text", "reasoning") or "")[self._chars if index == 0 else 0 :]
-                # No more of it than fits is looked at: it may be long, and this happens often.
+                # Render only the end that fits: the text may be long, and this runs often.
                 tail = plain(text[-rows * width :].translate(_SPACES).expandtabs(4)).strip("\n")
                 wrapped = [piece for line in tail.split("\n") for piece in _wrapped(line, width)]
                 dim = p.kind_of(part) == "reasoning"
-                lines += [self._look.style(line, "dim") if dim else line for line in wrapped if tail]
+                lines += [self._theme.style(line, "dim") if dim else line for line in wrapped if tail]
             elif p.is_call(part):
-                lines.append(call_line(part, self._look, width))
-                lines += [self._look.style(f"  {line}", "dim") for line in _so_far(part, width - 2)]
+                lines.append(call_line(part, self._theme, width))
+                lines += [self._theme.style(f"  {line}", "dim") for line in _so_far(part, width - 2)]
         return lines[-rows:]
 
 
 def _wrapped(line: str, width: int) -> Iterator[str]:
-    """A line in rows of so many cells, broken between words where there are any."""
+    """Yield a line in rows of at most ``width`` cells, broken between words if possible."""
     while cell_len(line) > width:
         row = chop_cells(line, width)[0]
         space = row.rfind(" ") if line[len(row)] != " " else len(row)
@@ -155,9 +155,9 @@ def _wrapped(line: str, width: int) -> Iterator[str]:
 
 
 def split_blocks(text: str) -> tuple[str, str]:
-    """Markdown cut where a later block begins: what is whole, and what may still grow.
+    """Split Markdown into complete blocks and the rest, which may still grow.
 
-    Fences are kept together, and so are the items of a list and what is indented below them.
+    Fenced blocks stay together, and so do the items of a list with their indented content.
     """
     fence = ""
     cut = at = 0
@@ -181,45 +181,45 @@ def split_blocks(text: str) -> tuple[str, str]:
     return text[:cut], text[cut:]
 
 
-def call_line(part: Part, look: Look, width: int, *, over: bool = False) -> str:
-    """A call on one line: how it stands, what it is, what came of it. ``over``: nothing more will come."""
+def call_line(part: Part, theme: Theme, width: int, *, over: bool = False) -> str:
+    """Return a call on one line: its state, its arguments and its result. ``over``: no more updates will come."""
     state = str(p.state_of(part))
     mark, colour = _MARKS.get(state, ("·", "dim"))
     head = f"{p.tool_name(part)} {one_line(_gist(p.input_of(part)), max(width // 2, 20))}".rstrip()
     by = p.answer_note_of(part)
     denied = f"denied by {by['answered_by']} ({by.get('via')})" if "answered_by" in by else "denied"
-    came = {"output-denied": denied, "approval-requested": "needs your approval"}.get(state, "")
+    result = {"output-denied": denied, "approval-requested": "needs your approval"}.get(state, "")
     ended = ""
     if p.is_preliminary(part):
-        # It runs, or was stopped: what it has given so far is no result.
+        # Running or stopped: the output so far is not the result.
         mark, colour = _MARKS["output-denied" if over else "input-available"]
         output = p.output_of(part)
         said = output.get("text") if isinstance(output, Mapping) else None
         lines = (said if isinstance(said, str) else p.output_text(part) or "").splitlines()
-        came = f"stopped; its last words: {lines[-1]}" if over and lines else "stopped" if over else ""
+        result = f"stopped; last output: {lines[-1]}" if over and lines else "stopped" if over else ""
     elif state == "output-available":
         lines = [line for line in (p.output_text(part) or "").splitlines() if line.strip()]
         if code := p.exit_code_of(part):
-            # The last line says how it ended. A command that failed is a call that has its result.
+            # The last line is the exit status. A failed command is a call with a result.
             (mark, colour), said = _MARKS["output-error"], lines.pop() if lines else f"exit code {code}"
             ended = f"  {one_line(said.strip('[]'), max(width // 3, 20))}"
         more = f" (+{len(lines) - 1} line{'' if len(lines) == 2 else 's'})" if len(lines) > 1 else ""
-        came = (lines[0] if lines else "" if ended else "(nothing)") + more
+        result = (lines[0] if lines else "" if ended else "(no output)") + more
     elif state == "output-error":
-        came = p.error_text(part) or ""
+        result = p.error_text(part) or ""
     room = max(width - len(head) - len(ended) - 6, 10)
-    tail = f"  {one_line(came, room)}" if came else ""
-    came_red, came_dim = look.style(plain(ended), "red"), look.style(plain(tail), "dim")
-    return f"{look.style(mark, colour)} {plain(head)}{came_red}{came_dim}"
+    tail = f"  {one_line(result, room)}" if result else ""
+    red, dim = theme.style(plain(ended), "red"), theme.style(plain(tail), "dim")
+    return f"{theme.style(mark, colour)} {plain(head)}{red}{dim}"
 
 
 def _so_far(part: Part, width: int) -> list[str]:
-    """The last lines of what a call has given while it runs."""
+    """Return the last output lines of a running call."""
     if not p.is_preliminary(part):
         return []
     output = p.output_of(part)
     if isinstance(output, Mapping) and "session_id" in output:
-        # A subagent: what it does, and the end of what it says.
+        # A subagent: its current work, and the end of its text.
         does = " ".join(str(output[key]) for key in ("tool", "doing") if output.get(key))
         steps = f"step {output['steps']}" if output.get("steps") else ""
         said = "\n".join(filter(None, (" · ".join(filter(None, (steps, does))), str(output.get("text") or ""))))
@@ -230,7 +230,7 @@ def _so_far(part: Part, width: int) -> list[str]:
 
 
 def _gist(given: object) -> str:
-    """What a call is about: the first of its arguments that is text, or all of them."""
+    """Return the gist of a call: its first text argument, or all arguments."""
     if isinstance(given, Mapping):
         first = next((value for value in given.values() if isinstance(value, str)), None)
         if first is not None:
@@ -249,19 +249,21 @@ def _other(part: Part) -> str:
 def call_details(
     tool: str,
     given: object,
-    look: Look,
+    theme: Theme,
     approval: object = None,
     change: Sequence[str] | None = None,
     *,
     width: int = 1_000,
 ) -> str:
-    """A call that waits, with its exact arguments and every one of them; never what a model says about it. Below it
-    why the rules ask, and about what of it. ``change``: the arguments as what they would change."""
-    head = f"{look.style('?', 'yellow')} {look.style(plain(tool), 'bold')}"
+    """Return a pending call with all its exact arguments, never a model's description of it, and the reason for asking.
+
+    ``change``: lines of a diff to show instead of the arguments.
+    """
+    head = f"{theme.style('?', 'yellow')} {theme.style(plain(tool), 'bold')}"
     if change is not None:
         asked = "".join(f"{line}\n" for line in change)
     elif isinstance(given, Mapping) and list(given) == ["command"] and isinstance(given["command"], str):
-        # As it would be typed, and not as JSON writes it.
+        # As it would be typed, not as JSON.
         lines = given["command"].split("\n")
         asked = "".join(f"{' ' if number else head} {plain(line)}\n" for number, line in enumerate(lines))
     else:
@@ -273,34 +275,34 @@ def call_details(
     about = ""
     if isinstance(target, Mapping) and [target] != descriptor.get("targets"):
         about = f"{target.get('permission')} {target.get('value')}: "
-    why = plain(f"asked because {one_line(about + str(descriptor['reason']), 1_000)}")
-    return asked + look.style(indented(why, width), "dim") + "\n"
+    why = plain(f"needs approval: {one_line(about + str(descriptor['reason']), 1_000)}")
+    return asked + theme.style(indented(why, width), "dim") + "\n"
 
 
 def indented(text: str, width: int) -> str:
-    """A line below another, broken at words."""
+    """Return text indented and wrapped at words."""
     return textwrap.fill(text, max(width - 1, 12), initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
 
 
-def history_lines(messages: Sequence[Message], look: Look, width: int) -> Iterator[str]:
-    """Messages that are over, as they looked while they came."""
+def history_lines(messages: Sequence[Message], theme: Theme, width: int) -> Iterator[str]:
+    """Yield finished messages as they looked live."""
     for message in messages:
-        if damage := damage_of(message):
-            yield "\n" + look.style(damage, "red") + "\n"
+        if damage := damage_note(message):
+            yield "\n" + theme.style(damage, "red") + "\n"
         if (summary := summary_of(message)) is not None:
-            yield look.style(summary_line(summary), "dim") + "\n"
+            yield theme.style(summary_line(summary), "dim") + "\n"
         elif message.role == "user":
-            yield user_lines(message, look)
+            yield user_lines(message, theme)
         else:
             if note := fallback_note(message):
-                yield "\n" + look.style(note, "dim") + "\n"
-            yield from Reply(look).finished(message.parts, width, final=True)
+                yield "\n" + theme.style(note, "dim") + "\n"
+            yield from Reply(theme).finished(message.parts, width, final=True)
 
 
-def damage_of(message: Message) -> str | None:
-    """What is the matter with a damaged message, and what to do."""
+def damage_note(message: Message) -> str | None:
+    """Return what is wrong with a damaged message, and what to do; None if it is intact."""
     if message.damage:
-        return f"[damaged: {plain(message.damage)}; to let it stand as it is: clew check --accept {plain(message.id)}]"
+        return f"[damaged: {plain(message.damage)}; to accept it as it is: clew check --accept {plain(message.id)}]"
     return f"[damaged: {NOT_ALL_READABLE}]" if message.is_unreadable else None
 
 
@@ -308,7 +310,7 @@ def fallback_note(message: Message) -> str | None:
     """Return who answered in place of an agent or a model that is unknown here; None where nothing was replaced."""
     asked, notes = message.fallback_for, []
     if agent := asked.get("agent"):
-        notes.append(f"there is no agent {agent} here; {message.asked_agent or 'the agent of the session'} answered")
+        notes.append(f"the agent {agent} is unknown here; {message.asked_agent or 'the agent of the session'} answered")
     if model := asked.get("model"):
         used = message.asked_model if isinstance(message.asked_model, Mapping) else {}
         notes.append(f"the model {model} is unknown here; {used.get('provider_id')}/{used.get('model_id')} answered")
@@ -316,37 +318,37 @@ def fallback_note(message: Message) -> str | None:
 
 
 def stop_reason(turn: Mapping[str, Any], go_on: str) -> str | None:
-    """Why what a completed turn says is no whole answer, and what to do; None of one that is. Takes its ``data``."""
+    """Return why a completed turn has no complete answer, and what to do; None if it has. Takes the turn's ``data``."""
     return {
-        "step_limit": f"stopped after {turn.get('max_steps')} steps, the limit, which max_steps in the agent's file "
-        f"raises; {go_on} goes on",
-        "doom_loop": f"stopped: it went round in circles; {go_on} goes on",
-        "length": f"the answer was cut off at its limit; {go_on} goes on",
-        "content_filter": "the answer was stopped by the provider's filter",
-        "error": "the model broke off with an error of its own; ask again",
-        "other": f"the model stopped for a reason that clew does not know; if more was to come, {go_on} goes on",
+        "step_limit": f"stopped: limit of {turn.get('max_steps')} steps reached (max_steps in the agent's file); "
+        f"{go_on} to resume",
+        "doom_loop": f"stopped: repeating the same calls; {go_on} to resume",
+        "length": f"the answer was cut off at the output limit; {go_on} to resume",
+        "content_filter": "stopped by the provider's content filter",
+        "error": "the model ended with an error; ask again",
+        "other": f"the model stopped for an unknown reason; {go_on} to resume if the answer is incomplete",
     }.get(str(turn.get("stopped")))
 
 
 def pause_reason(status: Status, go_on: str) -> str | None:
-    """Why nothing of the queue is fired, and what to do; None while it is not paused."""
+    """Return why the queue is paused, and what to do; None if it is not paused."""
     if status.paused_by == "waiting":
-        return "paused until what is asked is answered"
+        return "paused until the pending request is answered"
     if status.paused_by == "person":
         return f"paused by you; {go_on}"
-    since = {"abort": "it was stopped", "error": "a failure", "restart": "a restart"}.get(status.paused_by or "")
-    return f"paused since {since}; {go_on}" if since else None
+    cause = {"abort": "a stop", "error": "a failure", "restart": "a restart"}.get(status.paused_by or "")
+    return f"paused after {cause}; {go_on}" if cause else None
 
 
 def queue_pause(status: Status, session_id: str) -> str | None:
-    """The same for somebody at a shell."""
-    # What a person has paused waits for a word about the queue itself.
-    prompt = "" if status.paused_by == "person" else ", and so does a prompt"
-    return pause_reason(status, f"`clew continue {session_id} --queue` goes on{prompt}")
+    """Return the same with a shell command as the next step."""
+    # A new prompt does not resume a queue that a person has paused.
+    prompt = "" if status.paused_by == "person" else ", or send a prompt,"
+    return pause_reason(status, f"`clew continue {session_id} --queue`{prompt} to resume")
 
 
 def summary_of(message: Message) -> Mapping[str, Any] | None:
-    """What a summary records; None of any other message."""
+    """Return the data of a summary; None for other messages."""
     return next(
         (p.data_of(part, p.COMPACTION_PART) or {} for part in message.parts if p.kind_of(part) == p.COMPACTION_PART),
         None,
@@ -359,13 +361,13 @@ def summary_line(data: Mapping[str, Any] | None) -> str:
 
 
 def mark_of(part: p.Part) -> str:
-    """What stands for a part that is no text: its kind, and the name of a file."""
+    """Return a placeholder for a part without text: its kind, and the name of a file."""
     name = p.file_name_of(part) if p.kind_of(part) == "file" else None
     return f"[{p.kind_of(part)} {name}]" if name else f"[{p.kind_of(part)}]"
 
 
-def user_lines(message: Message, look: Look) -> str:
-    """What the user said, as it was said."""
+def user_lines(message: Message, theme: Theme) -> str:
+    """Return a user message as it was typed."""
     seen = [part for part in message.parts if p.kind_of(part) not in p.UNSEEN]
     texts = [mark_of(part) if (text := p.text_of(part)) is None else text for part in seen]
-    return "\n" + look.style(f"› {plain(chr(10).join(texts).translate(_SPACES))}", "bold") + "\n"
+    return "\n" + theme.style(f"› {plain(chr(10).join(texts).translate(_SPACES))}", "bold") + "\n"

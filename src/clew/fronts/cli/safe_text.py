@@ -1,4 +1,4 @@
-"""Text for a terminal: what a model or a tool wrote must not be able to steer it."""
+"""Escaping for terminals: text of a model or a tool must not contain control sequences."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ __all__ = ["one_line", "plain", "plain_json"]
 
 
 def plain(text: str) -> str:
-    """The text with everything but newlines, tabs and printable characters shown as escapes."""
-    return escape_invisible(text, keep="\n\t")
+    """Return the text with everything but newlines, tabs and printable characters escaped."""
+    return escape_unseen(text, keep="\n\t")
 
 
 def plain_json(text: str) -> str:
-    """JSON that means the same, with everything but newlines and printable characters as escapes."""
+    """Return equivalent JSON with everything but newlines and printable characters escaped."""
     if text.isprintable():
         return text
     return "".join(ch if ch == "\n" or ch.isprintable() else _escaped(ch) for ch in text)
@@ -25,6 +25,6 @@ def _escaped(ch: str) -> str:
 
 
 def one_line(text: str, width: int) -> str:
-    """The words of a text on one line, as many as there is room for."""
+    """Return a text on one line, cut to ``width`` characters."""
     words = " ".join(text.split())
     return words if len(words) <= width else words[: width - 1] + "…"

@@ -1,4 +1,4 @@
-"""What somebody at the keyboard wants."""
+"""Actions of the person at the keyboard."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Literal
 
 import msgspec
 
-__all__ = ["Act"]
+__all__ = ["Action"]
 
 
-class Act(msgspec.Struct, frozen=True):
-    """A line that is sent, or something else that is to happen."""
+class Action(msgspec.Struct, frozen=True):
+    """A line that was entered, or another input."""
 
     kind: Literal["line", "key", "stop", "interrupt", "end", "mode"]
-    """``stop`` is Esc, ``interrupt`` Ctrl-C, ``mode`` the next of the modes."""
+    """``stop`` is Esc, ``interrupt`` Ctrl-C, ``mode`` Shift-Tab."""
     text: str = ""
     asked: int = 0
-    """Which question it was typed at, counted from 1; 0 when at none."""
+    """The number of the question it was typed at, from 1; 0 for none."""

@@ -1,4 +1,4 @@
-"""What a line could become: commands, files behind an @, and what each command takes."""
+"""Completion of commands, their arguments, and file names after an @."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["LineCompleter"]
 _AT: Final = re.compile(r"(?:\A|\s)@('[^'\n]*|\S*)\Z")
 
 Choices = Callable[[str], Sequence[tuple[str, str]]]
-"""The whole lines that a beginning could become, each with a word about it."""
+"""Returns complete lines for a typed beginning, each with a description."""
 
 
 class LineCompleter(Completer):
-    """Completes the line of a chat; ``files`` are those of its folder that hold what is typed."""
+    """Completes the line of a chat; ``files`` finds files of its folder by part of their name."""
 
     def __init__(self, choices: Choices, files: Callable[[str], Awaitable[Sequence[str]]]) -> None:
         self._choices = choices
@@ -39,6 +39,6 @@ class LineCompleter(Completer):
                 yield completion
             return
         for name in await self._files(at[1].removeprefix("'")):
-            # One name, though there are spaces in it.
+            # Quoted, so that a name with spaces stays one name.
             whole = f"'{name}'" if " " in name else name
             yield Completion(whole, start_position=-len(at[1]), display=name)

@@ -1,4 +1,4 @@
-"""The engine a conversation talks to: one of this process, or a server's, which may go away and come back."""
+"""The engine of a conversation: one of this process, or a server's, which may disconnect and return."""
 
 from __future__ import annotations
 
@@ -15,46 +15,46 @@ from clew.live.base import Event
 
 __all__ = ["Connection"]
 
-_LOST_S: Final = (0.2, 0.5, 1.0, 2.0)
-"""How long is waited between two looks for a server that is gone; the last one again and again."""
-_STAYS: Final = 3
-"""After so many looks in vain it is no mere change of hands."""
+_RECONNECT_S: Final = (0.2, 0.5, 1.0, 2.0)
+"""Waits between attempts to reconnect; the last one repeats."""
+_REPORT_AFTER: Final = 3
+"""Failed attempts after which the loss is reported; before that it may be another chat taking over."""
 
 
 class Connection:
-    """``reopen`` finds the engine again when it was lost; without it, lost is lost."""
+    """``reopen`` reconnects to a lost engine; without it, a loss is final."""
 
     def __init__(self, engine: AnyEngine, reopen: Callable[[], Awaitable[AnyEngine]] | None) -> None:
         self.engine = engine
         self._reopen = reopen
 
     @property
-    def comes_back(self) -> bool:
+    def can_reconnect(self) -> bool:
         return self._reopen is not None
 
     async def listen(self) -> AsyncIterator[Event]:
-        """What happens, from now on."""
+        """Return the events from now on."""
         events = self.engine.subscribe()
         if isinstance(self.engine, RemoteEngine):
-            # It greets once nothing can be missed any more.
+            # The first event confirms the subscription, so that none is missed.
             await anext(events)
         return events
 
-    async def find_again(
-        self, catch_up: Callable[[], Awaitable[None]], stays_lost: Callable[[], None]
+    async def reconnect(
+        self, catch_up: Callable[[], Awaitable[None]], report_lost: Callable[[], None]
     ) -> AsyncIterator[Event]:
-        """Wait until the server is there and what was missed is caught up with; what happens from then on.
+        """Wait for the server, catch up with what was missed, and return the events from then on.
 
-        ``stays_lost`` is called when that takes longer than it takes another chat to leave, or a server to start anew.
+        ``report_lost`` is called if that takes longer than another chat needs to leave or a server to restart.
         """
         assert self._reopen is not None
-        for look in itertools.count():
-            if look == _STAYS:
-                stays_lost()
-            await asyncio.sleep(_LOST_S[min(look, len(_LOST_S) - 1)])
+        for attempt in itertools.count():
+            if attempt == _REPORT_AFTER:
+                report_lost()
+            await asyncio.sleep(_RECONNECT_S[min(attempt, len(_RECONNECT_S) - 1)])
             with contextlib.suppress(StoreError, Conflict, PermissionDenied):
                 self.engine = await self._reopen()
                 events = await self.listen()
                 await catch_up()
                 return events
-        raise AssertionError("it is looked for without end")
+        raise AssertionError("unreachable")

@@ -1,7 +1,7 @@
-"""A conversation: prompts in, answers out, and everything that happens to the session in between.
+"""A conversation on a terminal: prompts, answers, and events of the session.
 
-What is shown follows the session's own events, whoever caused them: a prompt sent from here, from the queue, or from
-another client of the same server looks the same. Typing never waits for an answer, and an answer never for typing.
+The display follows the session's events, so a prompt sent from here, from the queue or from another client looks the
+same. Typing and answering do not wait for each other.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ import msgspec
 from clew.convert import fit
 from clew.errors import ClewError, InvalidInput
 from clew.fronts.cli.attachment import with_files
-from clew.fronts.cli.chat.action import Act
-from clew.fronts.cli.chat.approval_prompt import Asking
+from clew.fronts.cli.chat.action import Action
+from clew.fronts.cli.chat.approval_prompt import ApprovalPrompt
 from clew.fronts.cli.chat.connection import Connection
-from clew.fronts.cli.chat.footer import MODE_WORDS, Footer, at_work_words
+from clew.fronts.cli.chat.footer import MODE_WORDS, Footer, work_status
 from clew.fronts.cli.chat.live_reply import LiveReply, find_message
 from clew.fronts.cli.chat.messages import ChatMessages
-from clew.fronts.cli.chat.shell import OwnShell
+from clew.fronts.cli.chat.shell import UserShell
 from clew.fronts.cli.chat.terminal import Terminal
 from clew.fronts.cli.chat.versions import list_versions
 from clew.fronts.cli.command import AnyEngine, exit_code, new_session, plural
-from clew.fronts.cli.commands.sessions import words_of
-from clew.fronts.cli.failure import failure_words
-from clew.fronts.cli.render import Look, history_lines, pause_reason, stop_reason, summary_line, user_lines
+from clew.fronts.cli.commands.sessions import excerpt
+from clew.fronts.cli.failure import failure_text
+from clew.fronts.cli.render import Theme, history_lines, pause_reason, stop_reason, summary_line, user_lines
 from clew.fronts.cli.safe_text import plain
 from clew.fronts.remote.attachment import attach_bytes
 from clew.fronts.remote.engine import RemoteEngine
@@ -44,7 +44,7 @@ from clew.transcript.session import Session
 __all__ = ["AT_WORK", "Conversation"]
 
 AT_WORK: Final = frozenset({"busy", "retrying"})
-_SHOWN_BEFORE: Final = 20
+_SHOWN_MESSAGES: Final = 20
 _CODES: Final = {"error": 1, "refused": 6, "abort": 130}
 
 
@@ -55,13 +55,13 @@ class Conversation(ChatMessages):
         self,
         engine: AnyEngine,
         terminal: Terminal,
-        look: Look,
+        theme: Theme,
         slash: Callable[[Conversation, str], Coroutine[Any, Any, None]],
         model: str | None = None,
         reopen: Callable[[], Awaitable[AnyEngine]] | None = None,
     ) -> None:
-        """``reopen`` finds the engine again when it was lost; without it, that ends the conversation."""
-        super().__init__(terminal, look)
+        """``reopen`` reconnects to a lost engine; without it, a loss ends the conversation."""
+        super().__init__(terminal, theme)
         self._connection = Connection(engine, reopen)
         self.model = model
         self._slash = slash
@@ -73,21 +73,21 @@ class Conversation(ChatMessages):
         self.leaving: int | None = None
         self._code = 0
         self.remember: Callable[[str], None] = lambda _: None
-        self._asking = Asking(lambda: self.engine, terminal, look)
+        self._approvals = ApprovalPrompt(lambda: self.engine, terminal, theme)
         self._status: Status | None = None
         self._queue: list[Message] = []
-        self._reply = LiveReply(lambda: self.engine, terminal, look, self._draw)
-        self.shell = OwnShell(self.say, self.note)
+        self._reply = LiveReply(lambda: self.engine, terminal, theme, self._draw)
+        self.shell = UserShell(self.say, self.note)
         self.mode: Mode = "ask"
         self._footer = Footer()
         self._printed_ids: set[str] = set()
         self._jobs: set[asyncio.Task[None]] = set()
 
-    # What others do with it
+    # Used by commands
 
-    def need(self) -> str:
+    def require_session(self) -> str:
         if self.session is None:
-            raise InvalidInput("nothing was said here yet; there is no session to do that with")
+            raise InvalidInput("no session yet; send a message first")
         return self.session.id
 
     @property
@@ -96,45 +96,45 @@ class Conversation(ChatMessages):
 
     @property
     def model_name(self) -> str:
-        """What answers the next prompt."""
+        """The model of the next prompt."""
         return str(self.model or (self.session.model if self.session is not None else self._default))
 
     @property
     def folder(self) -> Path:
-        """Where it works, or would."""
+        """The folder of the session, or of the session to be created."""
         root = self.session.workspace_root if self.session is not None else None
         return Path(root) if root is not None else Path.cwd()
 
     def forget(self, message_ids: Iterable[str]) -> None:
-        """These left the conversation; when one of them comes again, it is said again."""
+        """Mark messages that left the conversation as not printed, so that they are printed if they return."""
         self._printed_ids.difference_update(message_ids)
 
-    def beside(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do something while the conversation goes on."""
-        task = asyncio.get_running_loop().create_task(self._report_refusal(work, typed=False))
+    def run_in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run something in the background; errors are printed."""
+        task = asyncio.get_running_loop().create_task(self._report(work, typed=False))
         self._jobs.add(task)
         task.add_done_callback(self._jobs.discard)
 
-    async def _report_refusal(self, work: Coroutine[Any, Any, None], *, typed: bool = True) -> None:
-        """What is refused is said, and the conversation goes on; a server that is gone is waited for."""
+    async def _report(self, work: Coroutine[Any, Any, None], *, typed: bool = True) -> None:
+        """Print refusals instead of raising them. Errors of a lost server pass, unless it can be waited for."""
         try:
             await work
         except ClewError as error:
             if not isinstance(error, Gone):
-                self.complain(f"{error} ({error.code})")
-            elif not self._waits_for_server:
+                self.error(f"{error} ({error.code})")
+            elif not self._can_reconnect:
                 raise
             elif typed:
-                self.complain(f"the server does not answer; wait until it is back ({error.code})")
+                self.error(f"the server is not responding; wait until it is back ({error.code})")
 
     @property
-    def _waits_for_server(self) -> bool:
-        return self._connection.comes_back and self.terminal.attended
+    def _can_reconnect(self) -> bool:
+        return self._connection.can_reconnect and self.terminal.attended
 
-    # From the keyboard
+    # Input
 
     async def talk(self, session: Session | None) -> int:
-        """Until somebody leaves."""
+        """Run the conversation until the person leaves; return the exit code."""
         watching = asyncio.get_running_loop().create_task(self._watch(await self._connection.listen()))
         try:
             listed = await self.engine.models()
@@ -152,43 +152,44 @@ class Conversation(ChatMessages):
                 task.cancel()
             await asyncio.gather(watching, *self._jobs, return_exceptions=True)
 
-    async def _next(self, watching: asyncio.Task[None]) -> Act:
+    async def _next(self, watching: asyncio.Task[None]) -> Action:
         coming = asyncio.ensure_future(self.terminal.next())
         await asyncio.wait({coming, watching}, return_when=asyncio.FIRST_COMPLETED)
         if watching.done():
             coming.cancel()
             await watching
-            raise Gone("the server has ended; what was said is stored")
+            raise Gone("the server has stopped; the conversation is saved")
         return coming.result()
 
-    async def _act(self, act: Act) -> None:
+    async def _act(self, act: Action) -> None:
         if act.kind == "interrupt":
-            await self._report_refusal(self._interrupt())
+            await self._report(self._interrupt())
             return
         escaped, self._interrupted, self._escaped = self._escaped, False, False
         if act.kind == "stop":
-            await self._report_refusal(self._stop(again=escaped))
+            await self._report(self._stop(again=escaped))
         elif act.kind == "end":
             self.leaving = 0 if self.terminal.attended else self._code
         elif act.kind == "mode":
-            await self._report_refusal(self.set_mode(MODES[(MODES.index(self.mode) + 1) % len(MODES)]))
+            await self._report(self.set_mode(MODES[(MODES.index(self.mode) + 1) % len(MODES)]))
         elif act.asked:
-            await self._report_refusal(self._answer(act.text))
+            await self._report(self._answer(act.text))
         elif act.kind == "line" and act.text.strip():
             self.remember(act.text)
-            await self._report_refusal(self._said(act.text))
+            await self._report(self._on_line(act.text))
 
-    async def _said(self, line: str) -> None:
-        # The language of the demo model that calls tools begins with the same mark.
+    async def _on_line(self, line: str) -> None:
+        # Prompts for the demo model that calls tools begin with ! too.
         if line.startswith("!") and self.terminal.attended and not self.model_name.startswith("demo/tools"):
-            self.beside(self.shell.run(line[1:].strip(), self.folder))
+            self.run_in_background(self.shell.run(line[1:].strip(), self.folder))
         elif re.match(r"/[a-z]*(?: |\Z)", line):
             await self._slash(self, line)
         else:
             await self._prompt(line[1:] if line.startswith("//") else line)
 
     async def _stop(self, *, again: bool) -> None:
-        """Esc: stop what runs and keep the queue; with nothing running, twice, one's own words to change."""
+        """Handle Esc: stop the shell command or the turn, which pauses the queue; pressed twice when idle, edit a
+        message."""
         if self.shell.stop() or (self.session is not None and await self.engine.abort(self.session.id)):
             return
         if again and self.session is not None:
@@ -196,22 +197,22 @@ class Conversation(ChatMessages):
         self._escaped = not again
 
     async def _interrupt(self) -> None:
-        """The first one aborts what runs; the second leaves."""
+        """Handle Ctrl-C: the first one stops the turn, the second one leaves."""
         if self._interrupted:
-            # Half a line is not left behind by accident.
+            # An unfinished line is not lost by accident: it is cleared first.
             self.leaving = None if self.terminal.clear() else 130
             return
         stopped = self.shell.stop()
-        with contextlib.suppress(Gone):  # whoever wants to leave is not kept by a server that is gone
+        with contextlib.suppress(Gone):  # a lost server must not block leaving
             stopped = stopped or (self.session is not None and await self.engine.abort(self.session.id))
         if stopped:
             self._interrupted = True
         elif not self.terminal.clear():
             self._interrupted = True
-            self.note("Ctrl-C again leaves, and so does Ctrl-D")
+            self.note("Ctrl-C again or Ctrl-D to leave")
 
     async def set_mode(self, mode: Mode) -> None:
-        """How freely it works from now on; a session that is still to be made begins so."""
+        """Set the permission mode of the session, or of the session to be created."""
         if self.session is not None:
             self.session = await self.engine.patch_session(self.session.id, mode=mode)
         self.mode = mode
@@ -224,8 +225,8 @@ class Conversation(ChatMessages):
             parts: Any = text
             if self.terminal.attended:
                 parts = await asyncio.to_thread(with_files, text, self.folder)
-                if told := self.shell.take():
-                    parts.append(attach_bytes("my-shell.txt", told.encode()))
+                if output := self.shell.take():
+                    parts.append(attach_bytes("my-shell.txt", output.encode()))
             if self.session is None:
                 made = await new_session(self.engine, self.model)
                 try:
@@ -234,7 +235,7 @@ class Conversation(ChatMessages):
                     self.session = made
                     await self.engine.submit(made.id, parts, model=self.model, attended=self.terminal.attended)
                 except ClewError:
-                    # One whose first prompt is refused does not stay.
+                    # A session whose first prompt is refused is deleted.
                     self.session = None
                     with contextlib.suppress(Gone):
                         await self.engine.delete_session(made.id)
@@ -244,37 +245,37 @@ class Conversation(ChatMessages):
         except ClewError as error:
             self.terminal.busy(self.running)
             self._code = exit_code(error)
-            self._hand_back(text)
+            self._restore_draft(text)
             raise
 
-    def _hand_back(self, text: str) -> None:
-        """What was not taken, to whoever can change it; whoever piped it in has it."""
+    def _restore_draft(self, text: str) -> None:
+        """Put a refused prompt back into the line; with a pipe there is no line."""
         if self.terminal.attended:
             self.terminal.draft(text)
 
     # The session
 
     async def enter(self, session: Session | None) -> None:
-        """Go to a session and show where it is; None is a new one, made with its first prompt."""
+        """Switch to a session and show its newest messages; None is a new one, created with its first prompt."""
         self._reply.leave()
         self.session = session
         self._status, self._queue, self.running = None, [], False
-        self._asking.close()
+        self._approvals.close()
         self.mode = session.mode if session is not None else "ask"
         self._footer = Footer()
         if session is None:
             if self.terminal.attended:
-                self.note("a new session; /help lists what can be done beside talking")
+                self.note("new session; type /help for commands")
             self._draw()
             return
-        messages = await self.engine.messages(session.id, limit=_SHOWN_BEFORE)
+        messages = await self.engine.messages(session.id, limit=_SHOWN_MESSAGES)
         self._printed_ids = {message.id for message in messages}
         status = await self.engine.get_status(session.id)
         open_ended = status.state in AT_WORK or status.waiting
         live = messages.pop() if open_ended and messages and messages[-1].role == "assistant" else None
         if self.terminal.attended:
             self.note(f"{session.id} · {session.title or '(untitled)'} · {session.model}")
-            self.terminal.print("".join(history_lines(messages, self.look, self.terminal.size[0])))
+            self.terminal.print("".join(history_lines(messages, self.theme, self.terminal.size[0])))
         self._status, self._queue = status, await self.engine.queue(session.id)
         self.terminal.busy(status.state in AT_WORK)
         if status.state in AT_WORK:
@@ -283,42 +284,42 @@ class Conversation(ChatMessages):
             self._reply.resume(session.id, live)
             await self._ask_next()
         self._draw()
-        self.beside(self.refresh())
+        self.run_in_background(self.refresh())
 
     async def _watch(self, events: AsyncIterator[Event]) -> None:
         while True:
-            with contextlib.suppress(Gone) if self._waits_for_server else contextlib.nullcontext():
+            with contextlib.suppress(Gone) if self._can_reconnect else contextlib.nullcontext():
                 async for event in events:
                     if self._is_here(event.data):
-                        await self._report_refusal(self._on_event(event.type, event.data), typed=False)
-            if not self._waits_for_server:
+                        await self._report(self._on_event(event.type, event.data), typed=False)
+            if not self._can_reconnect:
                 return
-            events = await self._come_back()
+            events = await self._reconnect()
 
     def _is_here(self, data: Mapping[str, Any]) -> bool:
-        # Asked again after a wait: people go elsewhere meanwhile.
+        # Check again after each await: the person may have switched sessions.
         return self.session is not None and data.get("session_id") == self.session.id
 
-    async def _come_back(self) -> AsyncIterator[Event]:
-        """Wait for the server, and go on where it was lost: nothing is missing, and nothing is said twice."""
-        self._status = Status("retrying", message="waiting for the server")
-        self._asking.close()
+    async def _reconnect(self) -> AsyncIterator[Event]:
+        """Wait for the server, then continue without gaps or repetitions."""
+        self._status = Status("retrying", message="reconnecting to the server")
+        self._approvals.close()
         self._draw()
         missed = False
 
-        def stays_lost() -> None:
+        def report_lost() -> None:
             nonlocal missed
             missed = True
-            self.complain("the server is gone; waiting for it to come back. What was said is stored; Ctrl-D leaves")
+            self.error("connection to the server lost; reconnecting. The conversation is saved; Ctrl-D leaves")
 
         async def catch_up() -> None:
             if not isinstance(self.engine, RemoteEngine):
-                self.note("the chat that had the store has left; it is open here now")
+                self.note("the chat that owned the store has ended; the store is open here now")
             elif missed:
-                self.note("the server is back")
+                self.note("reconnected")
             await self._catch_up()
 
-        return await self._connection.find_again(catch_up, stays_lost)
+        return await self._connection.reconnect(catch_up, report_lost)
 
     async def _catch_up(self) -> None:
         session = self.session
@@ -329,11 +330,11 @@ class Conversation(ChatMessages):
         status = await self.engine.get_status(session.id)
         at_work = status.state in AT_WORK
         cut_short = await self._reply.settle(final=not at_work)
-        messages = await self.engine.messages(session.id, limit=_SHOWN_BEFORE)
+        messages = await self.engine.messages(session.id, limit=_SHOWN_MESSAGES)
         live = messages.pop().id if at_work and messages and messages[-1].role == "assistant" else None
         missed = [message for message in messages if message.id not in self._printed_ids]
         self._printed_ids.update(message.id for message in messages)
-        self.terminal.print("".join(history_lines(missed, self.look, self.terminal.size[0])))
+        self.terminal.print("".join(history_lines(missed, self.theme, self.terminal.size[0])))
         self._status, self._queue = status, await self.engine.queue(session.id)
         self.terminal.busy(at_work)
         if at_work:
@@ -341,13 +342,13 @@ class Conversation(ChatMessages):
         elif status.waiting:
             await self._ask_next()
         elif cut_short:
-            self.note("the turn was interrupted; what was written is kept; /continue goes on")
+            self.note("turn interrupted; partial output is saved; /continue to resume")
         self._draw()
-        self.beside(self.refresh())
+        self.run_in_background(self.refresh())
 
     async def refresh(self) -> None:
-        """What the footer says, anew."""
-        session_id = self.need()
+        """Update the footer."""
+        session_id = self.require_session()
         session = await self.engine.get_session(session_id)
         report = await self.engine.context(session_id, model=self.model)
         if self.session is None or self.session.id != session_id:
@@ -367,19 +368,19 @@ class Conversation(ChatMessages):
             if self._status.waiting:
                 await self._ask_next()
         elif kind == "queue_changed":
-            queue = await self.engine.queue(self.need())
+            queue = await self.engine.queue(self.require_session())
             self._queue = queue if self._is_here(data) else self._queue
         elif kind == "context_compacted":
             self.note(summary_line(data))
         elif kind == "approval_answered":
-            # Perhaps elsewhere. What else waits is in the status that follows.
-            self._asking.close(str(data.get("tool_call_id")))
+            # By any client. The status that follows has the other pending requests.
+            self._approvals.close(str(data.get("tool_call_id")))
         elif kind == "session_updated":
-            session = await self.engine.get_session(self.need())
+            session = await self.engine.get_session(self.require_session())
             if self._is_here(data):
                 self.session, self.mode = session, session.mode
         elif kind == "session_deleted":
-            self.note("this session was removed")
+            self.note("this session was deleted")
             await self.enter(None)
         self._draw()
 
@@ -389,88 +390,87 @@ class Conversation(ChatMessages):
         if self.running:
             await self._reply.settle(final=True)
         self._interrupted = False
-        self._queue = await self.engine.queue(self.need())
+        self._queue = await self.engine.queue(self.require_session())
         new = user_message_id not in self._printed_ids
-        if new and (found := await find_message(self.engine, self.need(), user_message_id)):
+        if new and (found := await find_message(self.engine, self.require_session(), user_message_id)):
             self._printed_ids.add(user_message_id)
-            self.terminal.print(user_lines(found, self.look) if self.terminal.attended else "")
+            self.terminal.print(user_lines(found, self.theme) if self.terminal.attended else "")
         self._begin(message_id)
 
     def _begin(self, message_id: str | None) -> None:
         self.running = True
         self._printed_ids.update([message_id] if message_id else ())
         self.terminal.busy(True)
-        self._reply.begin(self.need(), message_id)
+        self._reply.begin(self.require_session(), message_id)
         if self.terminal.attended:
-            self.beside(self._tick())
+            self.run_in_background(self._tick())
 
     async def _on_turn_finished(self, data: Mapping[str, Any]) -> None:
         reason, error = data.get("reason"), data.get("error") or {}
         await self._reply.settle(final=reason != "waiting")
-        self._asking.close()  # denied with the turn
+        self._approvals.close()  # denied with the turn
         self.running = False
         self._code = _CODES.get(str(reason), 0)
-        self._status = await self.engine.get_status(self.need())
+        self._status = await self.engine.get_status(self.require_session())
         if reason == "abort":
             count = len(self._queue)
-            going_on = f"; going on with the {'message' if count == 1 else f'first of {count} messages'} in the queue"
-            paused = f"; {plural(count, 'message')} in the queue, paused" if self._status.paused else going_on
-            self.note(f"stopped; what was written is kept, and /continue goes on{paused if count else ''}")
+            queued = f"; {plural(count, 'queued message')}, {'paused' if self._status.paused else 'sending next'}"
+            self.note(f"stopped; partial output is saved; /continue to resume{queued if count else ''}")
         elif reason in ("error", "refused"):
-            self.complain(failure_words(error, None if self.terminal.attended else self.need()))
-            self._hand_back(str(error.get("text") or ""))
+            self.error(failure_text(error, None if self.terminal.attended else self.require_session()))
+            self._restore_draft(str(error.get("text") or ""))
         elif reason == "finish":
             turn = (await self.engine.turn(str(data["turn_id"]))).data
             if words := stop_reason(turn, "/continue"):
                 self.note(words)
         await self._ask_next()
-        self._queue = await self.engine.queue(self.need())
+        self._queue = await self.engine.queue(self.require_session())
         firing = bool(self._queue) and not self._status.paused
-        self.terminal.busy((bool(self._asking) or firing) and reason in ("finish", "abort"))
+        self.terminal.busy((bool(self._approvals) or firing) and reason in ("finish", "abort"))
         if self.terminal.attended and reason != "waiting":
-            self.beside(self.refresh())
-            self.beside(self._mark_version(str(data.get("turn_id"))))
+            self.run_in_background(self.refresh())
+            self.run_in_background(self._mark_version(str(data.get("turn_id"))))
 
     async def _mark_version(self, turn_id: str) -> None:
-        """Where an answer is one of several, which it is."""
-        versions = await list_versions(self.engine, self.need(), turn_id)
+        """Print which version an answer is, if there are several."""
+        versions = await list_versions(self.engine, self.require_session(), turn_id)
         if len(versions) > 1:
             place = next((n for n, turn in enumerate(versions, start=1) if turn.id == turn_id), 0)
-            self.note(f"‹ {place}/{len(versions)} ›  /versions goes to another, /compare shows what differs")
+            self.note(f"‹ {place}/{len(versions)} ›  /versions to switch, /compare to compare")
 
     async def _ask_next(self) -> None:
         if not self.running:
-            await self._asking.ask_next(self.need())
+            await self._approvals.ask_next(self.require_session())
 
     async def _answer(self, words: str) -> None:
         try:
-            await self._asking.answer(words)
+            await self._approvals.answer(words)
         finally:
             if self.session is not None:
                 await self._ask_next()
 
-    # What is shown for now
+    # Live display
 
     def _draw(self) -> None:
         above, lines = self._reply.lines()
-        waiting = [self.look.style(f"⋯ {plain(words_of(message))}", "dim") for message in self._queue[:3]]
+        waiting = [self.theme.style(f"⋯ {plain(excerpt(message))}", "dim") for message in self._queue[:3]]
         if len(self._queue) > 3:
-            waiting.append(self.look.style(f"⋯ and {len(self._queue) - 3} more; /queue lists them", "dim"))
-        self.terminal.show([*lines, *waiting], self.look.style(self._status_line(), "dim"), above)
+            waiting.append(self.theme.style(f"⋯ and {len(self._queue) - 3} more; /queue to list them", "dim"))
+        self.terminal.show([*lines, *waiting], self.theme.style(self._status_line(), "dim"), above)
 
     def footer(self, width: int) -> str:
-        """What is always in sight, in so many cells."""
+        """Return the footer, at most ``width`` cells wide."""
         named = {"folder": str(self.folder), "model": self.model_name, "mode": self.mode}
         return msgspec.structs.replace(self._footer, **named).line(width)
 
     def _status_line(self) -> str:
         if (status := self._status) is None or status.state not in AT_WORK:
-            paused = None if status is None else pause_reason(status, "/queue go on ends it")
+            paused = None if status is None else pause_reason(status, "/queue go on to resume")
             return f"{len(self._queue)} queued, {paused}" if self._queue and paused else ""
-        return f"{at_work_words(status, time.time())} … Esc stops"
+        return f"{work_status(status, time.time())} … Esc stops"
 
     async def _tick(self) -> None:
-        """The seconds go on while nothing else happens."""
+        """Redraw every second, for the elapsed time."""
         while self.running:
             await asyncio.sleep(1)
             self._draw()

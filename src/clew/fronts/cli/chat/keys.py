@@ -1,4 +1,4 @@
-"""The keys of a chat, beside those that every line editor has."""
+"""Key bindings of a chat, in addition to those of the line editor."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from prompt_toolkit.keys import Keys
 
 from clew.fronts.cli.chat.picker import Picker
 
-__all__ = ["Typist", "bind_keys"]
+__all__ = ["KeyTarget", "bind_keys"]
 
 
-class Typist(Protocol):
-    """Where keys go: the line, the answer to a question, the list that is open; and what comes of them."""
+class KeyTarget(Protocol):
+    """The screen as the key bindings see it: the line, the answer to a question, the open list, and actions."""
 
     line: Buffer
     answer: Buffer
@@ -33,11 +33,11 @@ class Typist(Protocol):
 
     def act(self, kind: Any, text: str = "") -> None: ...
 
-    async def edit_elsewhere(self) -> None: ...
+    async def open_editor(self) -> None: ...
 
 
-def bind_keys(screen: Typist) -> KeyBindings:
-    """What is typed goes to the line, to the question that is asked, or to the list that is open."""
+def bind_keys(screen: KeyTarget) -> KeyBindings:
+    """Return the key bindings; keys go to the line, the open question, or the open list."""
     keys = KeyBindings()
     picking = Condition(lambda: screen.picker is not None)
     _bind_everywhere(keys, screen, picking)
@@ -47,13 +47,13 @@ def bind_keys(screen: Typist) -> KeyBindings:
     return keys
 
 
-def _bind_everywhere(keys: KeyBindings, screen: Typist, picking: Any) -> None:
+def _bind_everywhere(keys: KeyBindings, screen: KeyTarget, picking: Any) -> None:
     free = ~picking & ~is_searching
 
     @keys.add("escape", filter=free)
     def _(event: KeyPressEvent) -> None:
         if event.app.key_processor.input_queue:
-            return  # the first half of a key with Alt that means nothing here
+            return  # the first half of an unbound Alt key
         buffer = event.current_buffer
         if buffer.complete_state is not None:
             buffer.cancel_completion()
@@ -80,7 +80,7 @@ def _bind_everywhere(keys: KeyBindings, screen: Typist, picking: Any) -> None:
         screen.act("mode")
 
 
-def _bind_line(keys: KeyBindings, screen: Typist) -> None:
+def _bind_line(keys: KeyBindings, screen: KeyTarget) -> None:
     here = has_focus(screen.line)
 
     @keys.add("enter", filter=here)
@@ -92,7 +92,7 @@ def _bind_line(keys: KeyBindings, screen: Typist) -> None:
             line.delete_before_cursor()
             line.insert_text("\n")
         elif screen.pasting or (ahead and all(key.key == Keys.ControlM or len(key.key) == 1 for key in ahead)):
-            # Lines that come together are pasted, also where the terminal does not say so.
+            # Lines that arrive together are a paste, even if the terminal does not mark it.
             screen.pasting = True
             line.insert_text("\n")
             asyncio.get_running_loop().call_soon(setattr, screen, "pasting", False)
@@ -112,12 +112,12 @@ def _bind_line(keys: KeyBindings, screen: Typist) -> None:
         line = screen.line
         if line.complete_state is not None:
             if len(line.complete_state.completions) == 1:
-                # There is nothing left to choose: Enter sends.
+                # The only completion: accept it, so that Enter sends.
                 line.apply_completion(line.complete_state.completions[0])
             else:
                 line.complete_next()
             return
-        # What takes no time is not waited for: whoever types on at once gets it, too.
+        # Synchronous completions apply immediately, also when typing goes on at once.
         found = list(line.completer.get_completions(line.document, CompleteEvent(completion_requested=True)))
         if len(found) == 1:
             line.delete_before_cursor(-found[0].start_position)
@@ -127,10 +127,10 @@ def _bind_line(keys: KeyBindings, screen: Typist) -> None:
 
     @keys.add("c-x", "c-e", filter=here)
     def _(event: KeyPressEvent) -> None:
-        event.app.create_background_task(screen.edit_elsewhere())
+        event.app.create_background_task(screen.open_editor())
 
 
-def _bind_answer(keys: KeyBindings, screen: Typist) -> None:
+def _bind_answer(keys: KeyBindings, screen: KeyTarget) -> None:
     here = has_focus(screen.answer)
 
     @keys.add("enter", filter=here)
@@ -147,7 +147,7 @@ def _bind_answer(keys: KeyBindings, screen: Typist) -> None:
             screen.answer.insert_text(event.data)
 
 
-def _bind_list(keys: KeyBindings, screen: Typist, picking: Any) -> None:
+def _bind_list(keys: KeyBindings, screen: KeyTarget, picking: Any) -> None:
     def each(*names: str) -> Any:
         def add(run: Any) -> Any:
             for name in names:

@@ -1,4 +1,4 @@
-"""What is said on a terminal for good, beside what the conversation itself says."""
+"""Lines that clew itself prints in a conversation."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ import sys
 import textwrap
 
 from clew.fronts.cli.chat.terminal import Terminal
-from clew.fronts.cli.render import Look
+from clew.fronts.cli.render import Theme
 from clew.fronts.cli.safe_text import plain
 
 __all__ = ["ChatMessages"]
 
 
 class ChatMessages:
-    """Says things on a terminal, in the look of a conversation; to whoever reads a pipe, beside it."""
+    """Prints text, notes and errors: styled on a terminal, to stderr for a pipe."""
 
-    def __init__(self, terminal: Terminal, look: Look) -> None:
+    def __init__(self, terminal: Terminal, theme: Theme) -> None:
         self.terminal = terminal
-        self.look = look
+        self.theme = theme
 
     def say(self, text: str) -> None:
-        """Something for good, without anything that could steer the terminal."""
+        """Print text, with control characters escaped."""
         self.terminal.print(plain(text) + "\n")
 
-    def say_below(self, text: str, indent: str, first: str | None = None) -> None:
-        """Something of our own for good, broken at words, its lines indented; the first one may begin otherwise."""
+    def say_wrapped(self, text: str, indent: str, first: str | None = None) -> None:
+        """Print text wrapped at words and indented; ``first`` replaces the indent of the first line."""
         first = indent if first is None else first
         if self.terminal.attended:
             width = max(self.terminal.size[0] - 1, len(indent) + 10)
@@ -41,22 +41,22 @@ class ChatMessages:
         self.say(text)
 
     def note(self, text: str) -> None:
-        """Something about the conversation that is not part of it."""
+        """Print a note that is not part of the conversation."""
         if self.terminal.attended:
-            self.terminal.print(self.look.style(self._wrapped(text), "dim") + "\n")
+            self.terminal.print(self.theme.style(self._wrapped(text), "dim") + "\n")
         else:
-            self.complain(text)
+            self.error(text)
 
-    def complain(self, text: str) -> None:
-        """Something that is wrong."""
+    def error(self, text: str) -> None:
+        """Print an error."""
         line = f"clew: {plain(text)}"
         if self.terminal.attended:
-            self.terminal.print(self.look.style(self._wrapped(line), "red") + "\n")
+            self.terminal.print(self.theme.style(self._wrapped(line), "red") + "\n")
         else:
             print(line, file=sys.stderr, flush=True)
 
     def _wrapped(self, text: str) -> str:
-        """At the end of a word, where there is one; a terminal would do it anywhere."""
+        """Wrap text between words; the terminal would break it anywhere."""
         width = max(self.terminal.size[0] - 1, 10)
         lines = (textwrap.wrap(line, width, break_on_hyphens=False) or [""] for line in plain(text).split("\n"))
         return "\n".join(piece for line in lines for piece in line)

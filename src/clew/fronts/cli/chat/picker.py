@@ -1,4 +1,4 @@
-"""A list to choose from: filtered by what is typed, walked with the arrows."""
+"""A list to choose from, filtered by typing and navigated with the arrow keys."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Picker"]
 
 
 class Picker:
-    """One choice of several. ``chosen`` is its value, or None when nothing was chosen."""
+    """An open list. ``chosen`` is the chosen value, or None if cancelled."""
 
     def __init__(self, title: str, choices: Sequence[tuple[str, str]]) -> None:
         self.title = title
@@ -34,7 +34,7 @@ class Picker:
         self._at = min(max(self._at + by, 0), max(len(self._matching()) - 1, 0))
 
     def take(self) -> None:
-        """Choose what is marked; with nothing to mark nothing happens."""
+        """Choose the marked entry, if there is one."""
         found = self._matching()
         if found:
             self.close(found[self._at][0])
@@ -44,7 +44,7 @@ class Picker:
             self.chosen.set_result(value)
 
     def lines(self, rows: int) -> list[tuple[bool, str]]:
-        """As many as there is room for, around the one that is marked, each with whether it is that one."""
+        """Return the rows around the marked entry, each with whether it is that entry."""
         found = self._matching()
         room = max(rows - 1, 1)
         first = min(max(self._at - room // 2, 0), max(len(found) - room, 0))

@@ -1,8 +1,8 @@
-"""The screen: what is said stays above and scrolls away as any output does; what is being said and typed moves below.
+"""The screen: finished output scrolls above like any other output; the live rows and the input stay at the bottom.
 
-The rows at the bottom are prompt_toolkit's: an editor of several lines, a menu of what it could become, a footer. What
-is finished is printed above them once, in one write with their drawing, so that nothing flickers. Nothing is asked of
-the terminal, so that one which does not answer works as well.
+prompt_toolkit draws the rows at the bottom: a multi-line editor, a completion menu, a footer. Finished output is
+printed above them in one write together with their redraw, so that nothing flickers. The terminal is never queried, so
+one that does not respond works too.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ from prompt_toolkit.styles import Style
 from prompt_toolkit.widgets import SearchToolbar
 from rich.cells import cell_len, set_cell_size
 
-from clew.fronts.cli.chat.action import Act
+from clew.fronts.cli.chat.action import Action
 from clew.fronts.cli.chat.keys import bind_keys
 from clew.fronts.cli.chat.picker import Picker
 from clew.fronts.cli.safe_text import plain
 
 __all__ = ["MOMENT_S", "SIGNALS", "PlainOutput", "Screen", "cut", "standard_output"]
 
-_STYLE: Final = re.compile(r"\x1b\[[0-9;]*m")
+_SGR: Final = re.compile(r"\x1b\[[0-9;]*m")
 _RESET: Final = "\x1b[0m"
 MOMENT_S: Final = 0.5
-"""A request takes keys only after it has been drawn for this long without a key press, and a single key answers it
-only when no other key follows within this time: typing does neither."""
+"""Time that a request must be visible without a key press before it accepts keys. A single key answers it only if no
+other key follows within this time. So typing cannot answer it by accident."""
 SIGNALS: Final = {signal.SIGINT: "interrupt", signal.SIGTERM: "end", signal.SIGHUP: "end"}
 _PROMPT: Final = "› "
 _COMPLETED: Final = re.compile(r"\A/|(?:\A|\s)@(?:'[^'\n]*|\S*)\Z")
-_LOOKS: Final = {
+_STYLES: Final = {
     "completion-menu": "noinherit",
     "completion-menu.completion": "noinherit",
     "completion-menu.completion.current": "noinherit reverse",
@@ -61,19 +61,19 @@ _LOOKS: Final = {
 
 
 def cut(line: str, width: int) -> str:
-    """A styled line cut to so many cells."""
-    if cell_len(_STYLE.sub("", line)) <= width:
+    """Cut a styled line to ``width`` cells."""
+    if cell_len(_SGR.sub("", line)) <= width:
         return line
-    styles = "".join(_STYLE.findall(line)[:1])
-    return f"{styles}{set_cell_size(_STYLE.sub('', line), max(width - 1, 0)).rstrip()}…{_RESET if styles else ''}"
+    styles = "".join(_SGR.findall(line)[:1])
+    return f"{styles}{set_cell_size(_SGR.sub('', line), max(width - 1, 0)).rstrip()}…{_RESET if styles else ''}"
 
 
 class PlainOutput(Vt100_Output):
-    """Writes all of a drawing at once, and asks the terminal for nothing."""
+    """An output that writes each redraw at once and never queries the terminal."""
 
     held = False
     below = 0
-    """How many rows are to be cleared next, each by itself: tmux keeps in its history what is cleared from the top."""
+    """Rows to clear next, one by one: tmux moves rows cleared from the top into its history."""
 
     def erase_down(self) -> None:
         if self.below:
@@ -93,19 +93,18 @@ class PlainOutput(Vt100_Output):
 
 
 def standard_output() -> Vt100_Output:
-    """Where this process draws."""
+    """Return the output of this process."""
     return PlainOutput.from_pty(sys.stdout)
 
 
 class _Application(Application[None]):
     def _on_resize(self) -> None:
-        # Whoever draws sees that the size is another one, and knows what the terminal made of the rows.
+        # The next redraw notices the new size and erases the rows as the terminal has rewrapped them.
         self.invalidate()
 
 
 def _wait_for_more(app: Application[None], keys: KeyProcessor) -> None:
-    """Esc is a key of its own, and the first half of others that come in one piece. What begins with another key, as
-    Ctrl-X Ctrl-E does, is pressed one after the other: the second one is waited for."""
+    """Wait shortly after Esc, which is also the first byte of other keys, and long in a sequence like Ctrl-X Ctrl-E."""
     app.timeoutlen = 0.1 if keys.key_buffer and keys.key_buffer[0].key == Keys.Escape else 60.0
 
 
@@ -113,7 +112,7 @@ class Screen:
     """The terminal of a person."""
 
     attended = True
-    """Somebody sees what is asked and can answer."""
+    """A person can see questions and answer them."""
 
     def __init__(
         self,
@@ -122,13 +121,13 @@ class Screen:
         *,
         colour: bool = True,
     ) -> None:
-        self._acts: asyncio.Queue[Act] = asyncio.Queue()
+        self._actions: asyncio.Queue[Action] = asyncio.Queue()
         self._lines: Sequence[str] = ()
         self._status = ""
         self.footer: Callable[[int], str] = lambda width: ""
-        """What stands in the last row but one, by how wide that is."""
-        self.along: Callable[[str], Sequence[str]] = lambda text: ()
-        """The files that a text would take along: they are told before it is sent."""
+        """Returns the footer for a width."""
+        self.attachments: Callable[[str], Sequence[str]] = lambda text: ()
+        """Returns the names of the files that a text would attach, shown before it is sent."""
         self._question: str | None = None
         self._words: Sequence[str] = ()
         self._asked = 0
@@ -138,7 +137,7 @@ class Screen:
         self.picker: Picker | None = None
         self.pasting = False
         self._above: list[str] = []
-        self._away = False
+        self._in_editor = False
         self._busy = False
         self._drawn_at = (0, 0)
         self._output = cast(PlainOutput, standard_output())
@@ -174,7 +173,7 @@ class Screen:
             height=lambda: Dimension(min=1, max=max(self.size[1] // 3, 1)),
             wrap_lines=True,
             dont_extend_height=True,
-            get_line_prefix=lambda number, wrapped: "" if number or wrapped else self._asking(),
+            get_line_prefix=lambda number, wrapped: "" if number or wrapped else self._approvals(),
         )
         self._list = Window(
             FormattedTextControl(self._picker_text, focusable=True, show_cursor=False),
@@ -195,7 +194,7 @@ class Screen:
         app = _Application(
             layout=Layout(rows, focused_element=self._editor),
             key_bindings=bind_keys(self),
-            style=Style.from_dict(_LOOKS),
+            style=Style.from_dict(_STYLES),
             include_default_pygments_style=False,
             color_depth=None if colour else ColorDepth.DEPTH_1_BIT,
             erase_when_done=True,
@@ -204,7 +203,7 @@ class Screen:
         app.ttimeoutlen = 0.05
         app.before_render += lambda _: self._before_drawing()
         app.after_render += lambda _: self._after_drawing()
-        app.key_processor.before_key_press += lambda _: self._put_off()
+        app.key_processor.before_key_press += lambda _: self._delay_request()
         app.key_processor.after_key_press += lambda keys: _wait_for_more(app, keys)
         return app
 
@@ -216,10 +215,10 @@ class Screen:
 
     @contextlib.asynccontextmanager
     async def hold(self) -> AsyncIterator[None]:
-        """While this lasts, keys come as they are pressed, and the terminal is ours to draw on."""
+        """Read keys and draw on the terminal while entered."""
         loop = asyncio.get_running_loop()
         running = loop.create_task(self._app.run_async(handle_sigint=False, set_exception_handler=False))
-        # Nobody is there any more, or the terminal is gone.
+        # Ended without being asked to: the terminal is gone.
         running.add_done_callback(lambda _: self.act("end"))
         for number, kind in SIGNALS.items():
             loop.add_signal_handler(number, self.act, kind)
@@ -233,23 +232,23 @@ class Screen:
                 self._app.exit()
             await asyncio.gather(running, return_exceptions=True)
 
-    # What is shown
+    # Output
 
     def print(self, text: str) -> None:
-        """Say something for good."""
+        """Print text permanently, above the live rows."""
         if text:
             if not self._above:
                 asyncio.get_running_loop().call_soon(self._write_above)
             self._above.append(text if text.endswith("\n") else text + "\n")
 
     def show(self, lines: Sequence[str], status: str = "", above: str = "") -> None:
-        """What is shown for now, until something else is; ``above``, said for good in the same moment."""
+        """Replace the live rows; print ``above`` permanently in the same redraw."""
         self._lines, self._status = lines, status
         self.print(above)
         self._app.invalidate()
 
     def ask(self, question: str | None, words: Sequence[str] = ()) -> None:
-        """Put a question in the place of the line; with ``words``, one of them is the answer. None: no question."""
+        """Replace the line with a question, or with None close it. ``words`` are the valid answers, if limited."""
         self._cancel_single_key()
         if question is not None and self._question is None:
             self._asked += 1
@@ -262,8 +261,8 @@ class Screen:
         self._question, self._words = question, words
         self._app.invalidate()
 
-    def _put_off(self) -> None:
-        """Wait longer with a request while keys are pressed: they belong to the line that was being written."""
+    def _delay_request(self) -> None:
+        """Delay a request while keys are pressed: they belong to the line being typed."""
         self._cancel_single_key()
         if self._arming is not None and not self._armed:
             self._arming.cancel()
@@ -275,7 +274,7 @@ class Screen:
             self._single_key = None
 
     def answer_with(self, key: str) -> None:
-        """Answer with one key, unless another one follows: then both are the beginning of a text."""
+        """Answer with one key, unless another one follows: then both begin a longer answer."""
         self.answer.insert_text(key)
         self._single_key = asyncio.get_running_loop().call_later(MOMENT_S, self._take_single_key, key)
 
@@ -290,7 +289,7 @@ class Screen:
         self._app.invalidate()
 
     async def pick(self, title: str, choices: Sequence[tuple[str, str]]) -> str | None:
-        """One of these, each a value and what is shown for it; None when somebody thinks better of it."""
+        """Let the person choose a value by its label; return None if cancelled."""
         self.picker = Picker(title, choices)
         self._focus()
         try:
@@ -301,7 +300,7 @@ class Screen:
 
     def _focus(self) -> None:
         window = self._list if self.picker is not None else self._reply if self._armed else self._editor
-        # A search that was begun in the line stays where it is.
+        # An active history search keeps the focus.
         if self._app.layout.current_window is not window and not (
             window is self._editor and self._app.layout.is_searching
         ):
@@ -309,13 +308,13 @@ class Screen:
         self._app.invalidate()
 
     def draft(self, text: str) -> None:
-        """Hand a text over to be changed and sent."""
+        """Put a text into the line, to be edited and sent."""
         if not self.line.text:
             self.line.text = text
             self.line.cursor_position = len(text)
 
     def clear(self) -> bool:
-        """Drop the line that is being written; False when there was none."""
+        """Clear the line; return whether there was any text."""
         buffer = self.answer if self._armed else self.line
         written = buffer.text
         buffer.reset()
@@ -323,23 +322,23 @@ class Screen:
         return bool(written)
 
     def busy(self, busy: bool) -> None:
-        """Whoever sits at a terminal may go on typing; what the keys do then is another thing."""
+        """Show the key hints for a running turn."""
         self._busy = busy
         self._app.invalidate()
 
-    async def edit_elsewhere(self) -> None:
-        """The line in the editor of whoever sits here; what is said meanwhile is said afterwards."""
-        self._away = True
+    async def open_editor(self) -> None:
+        """Open the line in the user's editor; output is printed afterwards."""
+        self._in_editor = True
         try:
             await self.line.open_in_editor()
         finally:
-            self._away = False
+            self._in_editor = False
             self._write_above()
 
     # Drawing
 
     def _write_above(self) -> None:
-        if not self._above or self._away:
+        if not self._above or self._in_editor:
             return
         text, self._above = "".join(self._above), []
         if not self._app.is_running:
@@ -352,7 +351,7 @@ class Screen:
         self._app._redraw()
 
     def _erase(self) -> None:
-        """All the rows that were drawn, gone. A terminal that became narrower has broken them into more."""
+        """Erase all drawn rows. A terminal that became narrower has wrapped them into more."""
         drawn = self._app.renderer.last_rendered_screen
         if drawn is None:
             return
@@ -384,8 +383,8 @@ class Screen:
 
     def _live_rows(self) -> list[str]:
         width, height = self.size
-        kept = self.line.text if self._armed else ""
-        last = f"⋯ {plain(' '.join(kept.split()))}  (kept; answer with Enter)" if kept else ""
+        draft = self.line.text if self._armed else ""
+        last = f"⋯ {plain(' '.join(draft.split()))}  (saved; answer with Enter)" if draft else ""
         rows = [cut(line, width - 1) for line in [*self._lines, *filter(None, (self._status, last))]]
         room = height - 2 - self._footer_height() - min(self.line.text.count("\n") + 1, height // 3)
         if self.picker is not None:
@@ -405,7 +404,7 @@ class Screen:
         shown = [f"\x1b[{'7' if marked else '0'}m{cut(line, width - 1)}\x1b[0m" for marked, line in lines]
         return ANSI("\n".join(shown))
 
-    def _asking(self) -> str:
+    def _approvals(self) -> str:
         return cut(self._question or "", max(self.size[0] - 9, 4))
 
     def _footer_height(self) -> int:
@@ -414,17 +413,17 @@ class Screen:
     def _footer_text(self) -> ANSI:
         width = self.size[0] - 1
         rows = [self.footer(width), self._hints(width)]
-        if not self._armed and self.picker is None and (along := self.along(self.line.text)):
-            # In the place of the hints; of the footer where that is all there is.
-            rows[self._footer_height() - 1] = f"sends along: {', '.join(map(plain, along))}"
+        if not self._armed and self.picker is None and (attachments := self.attachments(self.line.text)):
+            # Replace the hints, or the footer if there is only one row.
+            rows[self._footer_height() - 1] = f"attaches: {', '.join(map(plain, attachments))}"
         return ANSI("\n".join(f"\x1b[2m{cut(line, width)}\x1b[0m" for line in rows))
 
     def _hints(self, width: int) -> str:
-        """What the keys do just now, as much of it as there is room for."""
+        """Return hints for the keys that work now, as many as fit."""
         if self.picker is not None:
-            hints = ["↑↓ choose", "Enter takes it", "Esc leaves", "type to filter"]
+            hints = ["↑↓ move", "Enter select", "Esc cancel", "type to filter"]
         elif self._armed:
-            hints = ["Esc stops the turn", *(["one key answers"] if self._words and not self.line.text else [])]
+            hints = ["Esc stops the turn", *(["press a key to answer"] if self._words and not self.line.text else [])]
         elif self._busy:
             hints = ["Esc stops", "Enter queues", "Ctrl-D leaves"]
         else:
@@ -433,23 +432,23 @@ class Screen:
             hints.pop()
         return " · ".join(hints)
 
-    # What is typed
+    # Input
 
     def act(self, kind: Any, text: str = "") -> None:
-        """Hand on what somebody wants; where a question is being asked, as said to it."""
-        self._acts.put_nowait(Act(kind, text, self._asked if self._armed and kind in ("line", "key") else 0))
+        """Queue an action; text and keys belong to the open question, if there is one."""
+        self._actions.put_nowait(Action(kind, text, self._asked if self._armed and kind in ("line", "key") else 0))
 
     @property
     def is_asking(self) -> bool:
         return self._armed
 
     def takes_key(self, key: str) -> bool:
-        """One key alone, at a question that one key answers; not of somebody who has half a line written."""
+        """Return whether one key can be an answer: not if text was typed, or if it could begin a longer answer."""
         begins = any(len(word) > 1 and word.startswith(key) for word in self._words) and key not in self._words
         return bool(self._words) and self._armed and not self.answer.text and not self.line.text and not begins
 
-    async def next(self) -> Act:
-        """What is wanted next."""
-        while (act := await self._acts.get()).asked not in (0, self._asked if self._question is not None else 0):
-            pass  # what it was typed at is answered already, perhaps elsewhere
+    async def next(self) -> Action:
+        """Return the next action."""
+        while (act := await self._actions.get()).asked not in (0, self._asked if self._question is not None else 0):
+            pass  # the question it was typed at has been answered
         return act

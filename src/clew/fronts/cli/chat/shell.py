@@ -1,4 +1,4 @@
-"""A command of the person's own: run in the folder of the session, shown, and told with the next message."""
+"""Shell commands of the person: run in the session's folder, and attached to the next message."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-__all__ = ["OwnShell"]
+__all__ = ["UserShell"]
 
-_KEPT_CHARS: Final = 16_000
+_MAX_CHARS: Final = 16_000
 
 
-class OwnShell:
-    """Runs one command at a time. ``told`` is what the model is to be told of those that ran."""
+class UserShell:
+    """Runs one command at a time, and collects the output for the model."""
 
     def __init__(self, say: Callable[[str], None], note: Callable[[str], None]) -> None:
         self._say = say
         self._note = note
-        self._told: list[str] = []
+        self._unsent: list[str] = []
         self._running: asyncio.subprocess.Process | None = None
 
     def take(self) -> str:
-        """What the model was not told yet."""
-        told, self._told = "".join(self._told), []
-        return told
+        """Return and clear the output that was not sent to the model yet."""
+        output, self._unsent = "".join(self._unsent), []
+        return output
 
     def stop(self) -> bool:
-        """End what runs; False when nothing does."""
+        """Stop the running command; return whether there was one."""
         if self._running is None:
             return False
         with contextlib.suppress(ProcessLookupError):
@@ -38,7 +38,7 @@ class OwnShell:
         return True
 
     async def run(self, command: str, folder: Path) -> None:
-        """Run it with nobody to answer it, and say what it says as it comes."""
+        """Run a command without stdin, and print its output as it arrives."""
         self._note(f"! {command}")
         process = await asyncio.create_subprocess_exec(
             *(os.environ.get("SHELL") or "/bin/sh", "-c", command),
@@ -47,19 +47,19 @@ class OwnShell:
             stderr=asyncio.subprocess.STDOUT,
             cwd=folder,
             start_new_session=True,
-            limit=_KEPT_CHARS * 4,
+            limit=_MAX_CHARS * 4,
         )
         assert process.stdout is not None
-        self._running, kept = process, ""
+        self._running, tail = process, ""
         try:
-            while data := await process.stdout.read(_KEPT_CHARS):
+            while data := await process.stdout.read(_MAX_CHARS):
                 text = data.decode(errors="replace")
-                kept = (kept + text)[-_KEPT_CHARS:]
+                tail = (tail + text)[-_MAX_CHARS:]
                 self._say(text.rstrip("\n"))
             code = await process.wait()
         finally:
             self.stop()
             self._running = None
         ended = f"exit code {code}" if code >= 0 else f"ended by signal {-code}"
-        self._note(f"{ended}; the model is told of it with your next message")
-        self._told.append(f"$ {command}\n{kept.rstrip()}\n[{ended}]\n")
+        self._note(f"{ended}; sent to the model with your next message")
+        self._unsent.append(f"$ {command}\n{tail.rstrip()}\n[{ended}]\n")

@@ -1,4 +1,4 @@
-"""Slash commands: the table of what can be done in a chat beside talking, and how a line finds its command."""
+"""The table of slash commands, their dispatch and their completion."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Run: TypeAlias = Callable[[Conversation, str], Awaitable[None]]
 
 
 class Slash(msgspec.Struct, frozen=True):
-    """A command: how it is written after its name, what it does, and what does it."""
+    """A command: its arguments, its help and its function."""
 
     usage: str
     help: str
@@ -25,11 +25,11 @@ class Slash(msgspec.Struct, frozen=True):
 
 
 COMMANDS: Final[dict[str, Slash]] = {}
-"""Every command by its name, in the order of ``/help``."""
+"""All commands by name, in the order of ``/help``."""
 
 
 def slash(usage: str, help: str) -> Callable[[Run], Run]:
-    """Make a function a command of its name."""
+    """Register a function as the command of its name."""
 
     def add(run: Run) -> Run:
         COMMANDS[run.__name__.strip("_")] = Slash(usage, help, run)
@@ -39,16 +39,16 @@ def slash(usage: str, help: str) -> Callable[[Run], Run]:
 
 
 async def run_slash(chat: Conversation, line: str) -> None:
-    """Do what a line that begins with a slash says."""
+    """Run a line that begins with a slash."""
     name, _, rest = line[1:].partition(" ")
     command = COMMANDS.get(name)
     if command is None:
-        raise InvalidInput(f"there is no /{name}; /help lists what there is")
+        raise InvalidInput(f"unknown command /{name}; type /help for commands")
     await command.run(chat, rest.strip())
 
 
 def completions(line: str, chat: Conversation) -> list[tuple[str, str]]:
-    """The lines that a beginning could become, each with a word about it."""
+    """Return the completions of a line, each with a description."""
     name, space, rest = line.partition(" ")
     if not line.startswith("/"):
         return []
@@ -63,25 +63,25 @@ def completions(line: str, chat: Conversation) -> list[tuple[str, str]]:
 
 
 _KEYS: Final = (
-    "Esc stops the turn and pauses the queue; twice, with nothing running, it offers your words to be changed.",
-    "Ctrl-C stops the turn, a second one leaves. Ctrl-D leaves. Shift-Tab takes the next mode.",
-    "A line that ends in \\ goes on in the next one; so does Alt-Enter. Ctrl-X Ctrl-E opens your editor.",
-    "Ctrl-R searches what you typed in this folder. Tab completes. //… says something that begins with a slash.",
-    "@path sends a file along, and so does the path of an image. !command runs in your shell, and the model is told.",
+    "Esc stops the turn and pauses the queue. Esc twice, while nothing runs, edits one of your messages.",
+    "Ctrl-C stops the turn; a second one leaves. Ctrl-D leaves. Shift-Tab switches the mode.",
+    "Alt-Enter, or \\ at the end of a line, begins a new line. Ctrl-X Ctrl-E opens your editor.",
+    "Ctrl-R searches the history of this folder. Tab completes. //… sends a text that begins with a slash.",
+    "@path attaches a file; so does the path of an image. !command runs in your shell; its output goes to the model.",
 )
 
 
-@slash("", "this list")
+@slash("", "show this list")
 async def help(chat: Conversation, rest: str) -> None:
     usages = {name: f"  /{name} {command.usage}".rstrip() for name, command in COMMANDS.items()}
     column = max(map(len, usages.values())) + 2
-    # Where there is no room beside the commands, what they do is said below them.
+    # On a narrow terminal the descriptions go below the commands.
     narrow = chat.terminal.attended and chat.terminal.size[0] < column + 30
     for name, usage in usages.items():
         if narrow:
             chat.say(usage)
-            chat.say_below(COMMANDS[name].help, " " * 6)
+            chat.say_wrapped(COMMANDS[name].help, " " * 6)
         else:
-            chat.say_below(COMMANDS[name].help, " " * column, first=f"{usage:<{column}}")
+            chat.say_wrapped(COMMANDS[name].help, " " * column, first=f"{usage:<{column}}")
     for keys in _KEYS:
-        chat.say_below(keys, "  ")
+        chat.say_wrapped(keys, "  ")

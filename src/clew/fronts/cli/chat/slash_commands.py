@@ -1,4 +1,4 @@
-"""Every slash command, in the order of ``/help``: those that go back first, then what is here."""
+"""Slash commands, in the order of ``/help``: first those for history (``history_commands``), then these."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from clew.fronts.cli.chat.slash import COMMANDS, Slash, completions, run_slash, 
 from clew.fronts.cli.command import plural
 from clew.fronts.cli.commands.context import gauge
 from clew.fronts.cli.commands.rules import explained, rule_lines, unknown_tool
-from clew.fronts.cli.commands.sessions import words_of
+from clew.fronts.cli.commands.sessions import excerpt
 from clew.fronts.cli.render import history_lines, pause_reason
 from clew.fronts.cli.safe_text import one_line
 from clew.transcript.message import Message
@@ -18,64 +18,64 @@ from clew.transcript.rule import MODES
 
 __all__ = ["COMMANDS", "Slash", "completions", "history_commands", "run_slash"]
 
-# Room
+# Context
 
 
-@slash("[FOCUS]", "summarise the older turns")
+@slash("[FOCUS]", "compact older turns into a summary")
 async def compact(chat: Conversation, rest: str) -> None:
-    session_id = chat.need()
+    session_id = chat.require_session()
 
     async def work() -> None:
         done = await chat.engine.compact(session_id, rest or None)
         if not done.compacted:
-            chat.note(f"nothing to summarise: {done.tokens_before:,} tokens")
+            chat.note(f"nothing to compact: {done.tokens_before:,} tokens")
 
-    # Beside the loop, so that it can be watched, aborted and typed at.
-    chat.beside(work())
+    # In the background, so that typing and stopping still work.
+    chat.run_in_background(work())
 
 
-@slash("", "show the model stubs in place of older tool outputs")
+@slash("", "replace older tool outputs by stubs in the model's view")
 async def prune(chat: Conversation, rest: str) -> None:
-    done = await chat.engine.prune(chat.need())
+    done = await chat.engine.prune(chat.require_session())
     what = f"pruned {done.pruned}: {done.tokens_before:,} → {done.tokens_after:,} tokens"
     chat.note(what if done.compacted else f"nothing to prune: {done.tokens_before:,} tokens")
 
 
-@slash("", "how full the window is")
+@slash("", "show context use")
 async def context(chat: Conversation, rest: str) -> None:
-    chat.say_below(gauge(await chat.engine.context(chat.need(), model=chat.model)), "  ", first="")
+    chat.say_wrapped(gauge(await chat.engine.context(chat.require_session(), model=chat.model)), "  ", first="")
 
 
 # Runs
 
 
-@slash("[M]", "the model, or another one from now on")
+@slash("[M]", "show the model, or switch to another one")
 async def model(chat: Conversation, rest: str) -> None:
     if not rest:
-        chat.say_below(f"{chat.model_name}; there are {', '.join(chat.models)}", "  ", first="")
+        chat.say_wrapped(f"{chat.model_name}; available: {', '.join(chat.models)}", "  ", first="")
         return
     if chat.session is not None:
-        # Whether there is such a model is found out now, not with the next prompt.
+        # Fail now if the model does not exist, not with the next prompt.
         await chat.engine.context(chat.session.id, model=rest)
     chat.model = rest
-    chat.note(f"from now on {rest}")
+    chat.note(f"model: {rest}")
     if chat.session is not None:
-        chat.beside(chat.refresh())
+        chat.run_in_background(chat.refresh())
 
 
-@slash("[HOW]", "what waits for its turn; HOW is cancel N, edit N, now N, move N TO, pause or go on")
+@slash("[HOW]", "list queued messages; HOW: cancel N, edit N, now N, move N TO, pause, go on")
 async def queue(chat: Conversation, rest: str) -> None:
-    engine, session_id = chat.engine, chat.need()
+    engine, session_id = chat.engine, chat.require_session()
     waiting = await engine.queue(session_id)
     word, _, more = rest.partition(" ")
     name, _, words = more.strip().partition(" ")
 
     def named(place: str) -> Message:
-        """One that waits, by its number; by its id where a number may mean another one by the time it is sent."""
+        """Return a queued message by its number, or by its id, which stays the same when the queue changes."""
         for n, message in enumerate(waiting, start=1):
             if place in (str(n), message.id):
                 return message
-        raise InvalidInput(f"name one of the {len(waiting)} that wait, by its number")
+        raise InvalidInput(f"give a number from 1 to {len(waiting)}" if waiting else "no queued messages")
 
     if word == "cancel":
         await engine.cancel_queued(session_id, named(name or "1").id)
@@ -98,80 +98,85 @@ async def queue(chat: Conversation, rest: str) -> None:
         if rest == "go on":
             return
     elif rest:
-        raise InvalidInput("write /queue, and cancel N, edit N, now N, move N TO, pause or go on behind it")
+        raise InvalidInput("usage: /queue [cancel N | edit N | now N | move N TO | pause | go on]")
     waiting = await engine.queue(session_id)
     for place, message in enumerate(waiting, start=1):
-        chat.say(f"{place:>3}  {words_of(message)}")
-    paused = pause_reason(await chat.engine.get_status(chat.need()), "/queue go on ends it")
+        chat.say(f"{place:>3}  {excerpt(message)}")
+    paused = pause_reason(await chat.engine.get_status(chat.require_session()), "/queue go on to resume")
     if paused is not None:
         chat.note(paused)
     if not waiting:
-        chat.note("nothing waits, so nothing is paused" if rest == "pause" else "nothing waits")
+        chat.note("no queued messages, so nothing to pause" if rest == "pause" else "no queued messages")
 
 
-@slash("[go on]", "stop what runs, or deny what waits; with `go on`, the queue goes on")
+@slash("[go on]", "stop the turn, or deny pending requests; with `go on`, resume the queue")
 async def abort(chat: Conversation, rest: str) -> None:
     if rest not in ("", "go on"):
-        raise InvalidInput("write /abort, or /abort go on")
-    if not await chat.engine.abort(chat.need(), queue="go_on" if rest else "stay"):
+        raise InvalidInput("usage: /abort [go on]")
+    if not await chat.engine.abort(chat.require_session(), queue="go_on" if rest else "stay"):
         chat.note("nothing was running")
 
 
-@slash("[again|queue]", "go on after a failure, an abort or a limit; ask the same again; or the queue alone")
+@slash(
+    "[again|queue]",
+    "resume after a failure, a stop or a limit; `again` repeats the prompt, `queue` resumes only the queue",
+)
 async def continue_(chat: Conversation, rest: str) -> None:
     if rest not in ("", "again", "queue"):
-        raise InvalidInput("write /continue, /continue again, or /continue queue")
-    await chat.engine.continue_turn(chat.need(), mode="again" if rest == "again" else "on", queue=rest == "queue")
+        raise InvalidInput("usage: /continue [again | queue]")
+    await chat.engine.continue_turn(
+        chat.require_session(), mode="again" if rest == "again" else "on", queue=rest == "queue"
+    )
 
 
-# What it may do
+# Permissions
 
 
-@slash("[revoke [ID]]", "the rules in force here, or one of yours taken back")
+@slash("[revoke [ID]]", "list the rules in force, or revoke one of yours")
 async def rules(chat: Conversation, rest: str) -> None:
     word, _, rule_id = rest.partition(" ")
     if word == "revoke":
         chosen: str | None = rule_id.strip()
         if not chosen:
-            own = [rule for rule in await chat.engine.rules(session_id=chat.need()) if rule.scope != "agent"]
+            own = [rule for rule in await chat.engine.rules(session_id=chat.require_session()) if rule.scope != "agent"]
             if not own:
-                chat.note("there is no rule of yours here; those of the agent are in its file")
+                chat.note("no rules of yours here; the agent's rules are in its file")
                 return
             rows = [(one.id, f"{one.scope}  {one.action}  {one.permission} {one.pattern}") for one in own]
             chosen = await chat.terminal.pick("revoke which rule?", rows)
         if chosen is not None:
-            await chat.engine.revoke_rule(chosen, session_id=chat.need())
-            chat.note("revoked; it is asked about again")
+            await chat.engine.revoke_rule(chosen, session_id=chat.require_session())
+            chat.note("revoked; clew asks again")
     elif rest:
-        raise InvalidInput("write /rules, or /rules revoke [ID]")
+        raise InvalidInput("usage: /rules [revoke [ID]]")
     else:
-        for line in rule_lines(await chat.engine.rules(session_id=chat.need())):
+        for line in rule_lines(await chat.engine.rules(session_id=chat.require_session())):
             chat.say(line)
 
 
-@slash("TOOL [TARGET]", "what would be decided about a call, and why")
+@slash("TOOL [TARGET]", "explain the permission decision for a call")
 async def explain(chat: Conversation, rest: str) -> None:
     tool, _, target = rest.partition(" ")
     if not tool:
-        raise InvalidInput("name a tool, and what it would be given: /explain bash git push")
-    for line in explained(await chat.engine.explain_permission(chat.need(), tool, target.strip())):
+        raise InvalidInput("give a tool and its target: /explain bash git push")
+    for line in explained(await chat.engine.explain_permission(chat.require_session(), tool, target.strip())):
         chat.say(line)
     if remark := unknown_tool(tool):
         chat.note(remark)
 
 
-@slash("[ask|accept_edits|read_only]", "how freely it works")
+@slash("[ask|accept_edits|read_only]", "show or set the permission mode")
 async def mode(chat: Conversation, rest: str) -> None:
     chosen = next((one for one in MODES if one == rest), None)
     if rest and chosen is None:
-        raise InvalidInput(f"there is no mode {rest!r}; there are {', '.join(MODES)}")
+        raise InvalidInput(f"unknown mode {rest!r}; modes: {', '.join(MODES)}")
     await chat.set_mode(chosen or chat.mode)
 
 
 # Sessions
 
 
-@slash("", "the newest sessions")
+@slash("", "list the newest sessions")
 async def sessions(chat: Conversation, rest: str) -> None:
     page = await chat.engine.list_sessions(limit=20)
     chat.sessions = [session.id for session in page.sessions]
@@ -180,73 +185,73 @@ async def sessions(chat: Conversation, rest: str) -> None:
         chat.say(f"{here} {session.id}  {session.title or '(untitled)'}")
 
 
-@slash("[ID]", "go to another session, named or chosen from the newest")
+@slash("[ID]", "switch to another session, by id or from a list")
 async def switch(chat: Conversation, rest: str) -> None:
     chosen: str | None = rest
     if not rest:
         page = await chat.engine.list_sessions(limit=200)
         rows = [(one.id, f"{one.title or '(untitled)'}  {one.workspace_root or ''}") for one in page.sessions]
-        chosen = await chat.terminal.pick("go to which session?", rows)
+        chosen = await chat.terminal.pick("switch to which session?", rows)
     if chosen:
         await chat.enter(await chat.engine.get_session(chosen))
 
 
-@slash("TEXT", "find words in all sessions, and go to where they were said")
+@slash("TEXT", "search all sessions, and open a result")
 async def search(chat: Conversation, rest: str) -> None:
     if not rest:
-        raise InvalidInput("say what to look for: /search the words")
+        raise InvalidInput("give words to search for: /search the words")
     found = await chat.engine.search(rest, limit=50, wait=True)
     if not found.hits:
-        chat.note("nothing was found")
+        chat.note("no results")
         return
     rows = [
         (hit.session_id, f"{hit.title or '(untitled)'} · {hit.role}: {one_line(hit.snippet.replace('**', ''), 200)}")
         for hit in found.hits
     ]
-    chosen = await chat.terminal.pick(f"{plural(len(rows), 'place')} with {rest}", rows)
+    chosen = await chat.terminal.pick(f"{plural(len(rows), 'result')} for {rest}", rows)
     if chosen is not None and chosen != (chat.session.id if chat.session is not None else None):
         await chat.enter(await chat.engine.get_session(chosen))
 
 
-@slash("", "begin a new session")
+@slash("", "create a new session")
 async def new(chat: Conversation, rest: str) -> None:
     await chat.enter(None)
 
 
-@slash("TEXT", "give the session a title")
+@slash("TEXT", "set the session's title")
 async def title(chat: Conversation, rest: str) -> None:
-    await chat.engine.rename_session(chat.need(), rest)
-    chat.note(f"called {rest}" if rest else "without a title")
+    await chat.engine.rename_session(chat.require_session(), rest)
+    chat.note(f"title: {rest}" if rest else "title removed")
 
 
-@slash("", "the whole conversation again")
+@slash("", "print the whole conversation")
 async def show(chat: Conversation, rest: str) -> None:
-    messages = await chat.engine.messages(chat.need())
-    chat.terminal.print("".join(history_lines(messages, chat.look, chat.terminal.size[0])))
+    messages = await chat.engine.messages(chat.require_session())
+    chat.terminal.print("".join(history_lines(messages, chat.theme, chat.terminal.size[0])))
 
 
-@slash("[NAME]", "one of your saved prompts, put where you write")
+@slash("[NAME]", "insert one of your saved prompts into the line")
 async def prompts(chat: Conversation, rest: str) -> None:
-    kept = {one.name: one.text for one in await chat.engine.prompts()}
-    if not kept:
-        chat.note("none are saved; save one on the page, or write it to prompts/NAME.md beside your config.toml")
+    saved = {one.name: one.text for one in await chat.engine.prompts()}
+    if not saved:
+        chat.note("no saved prompts; save one on the page, or as prompts/NAME.md next to your config.toml")
         return
-    rows = [(name, f"{name}  {one_line(text, 200)}") for name, text in kept.items()]
+    rows = [(name, f"{name}  {one_line(text, 200)}") for name, text in saved.items()]
     chosen = rest or await chat.terminal.pick("which prompt?", rows)
     if chosen is None:
         return
-    if chosen not in kept:
-        raise InvalidInput(f"there is no saved prompt {chosen!r}; there are {', '.join(kept)}")
-    chat.terminal.draft(kept[chosen])
+    if chosen not in saved:
+        raise InvalidInput(f"no saved prompt {chosen!r}; saved: {', '.join(saved)}")
+    chat.terminal.draft(saved[chosen])
 
 
-@slash("COMMAND", "run something in your own shell; the model is told with your next message")
+@slash("COMMAND", "run a command in your shell; its output goes to the model with your next message")
 async def shell(chat: Conversation, rest: str) -> None:
     if not rest:
-        raise InvalidInput("say what to run: /shell git status")
-    chat.beside(chat.shell.run(rest, chat.folder))
+        raise InvalidInput("give a command: /shell git status")
+    chat.run_in_background(chat.shell.run(rest, chat.folder))
 
 
-@slash("", "leave")
+@slash("", "leave the chat")
 async def quit(chat: Conversation, rest: str) -> None:
     chat.leaving = 0

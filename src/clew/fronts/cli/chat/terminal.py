@@ -1,4 +1,4 @@
-"""Where a chat is shown, and where its other side types: what any terminal can do, and a pipe in the place of one."""
+"""Input and output of a chat: a screen, or a pipe instead of a terminal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import threading
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, TypeAlias, Union
 
-from clew.fronts.cli.chat.action import Act
+from clew.fronts.cli.chat.action import Action
 from clew.fronts.cli.safe_text import plain
 
 if TYPE_CHECKING:
@@ -21,24 +21,24 @@ __all__ = ["Pipe", "Terminal"]
 
 
 class Pipe:
-    """Somebody who reads text and may send lines; nobody who could be asked. The next line waits for the answer."""
+    """Text output and input lines without a person to ask. Each line waits for the answer to the one before."""
 
     attended = False
     size = (80, 24)
 
     def __init__(self) -> None:
-        self._lines: asyncio.Queue[Act] = asyncio.Queue()
-        self._signals: asyncio.Queue[Act] = asyncio.Queue()
+        self._lines: asyncio.Queue[Action] = asyncio.Queue()
+        self._signals: asyncio.Queue[Action] = asyncio.Queue()
         self._free = asyncio.Event()
         self._free.set()
 
     @contextlib.asynccontextmanager
     async def hold(self) -> AsyncIterator[None]:
         loop = asyncio.get_running_loop()
-        signals = {signal.SIGINT: Act("interrupt"), signal.SIGTERM: Act("end")}
+        signals = {signal.SIGINT: Action("interrupt"), signal.SIGTERM: Action("end")}
         for number, act in signals.items():
             loop.add_signal_handler(number, self._signals.put_nowait, act)
-        # A thread, since a file cannot be watched; one that ends with the process, since reading cannot be left.
+        # A daemon thread: the event loop cannot watch a file, and a read cannot be cancelled.
         threading.Thread(target=self._read, args=(loop,), daemon=True).start()
         try:
             yield
@@ -54,9 +54,9 @@ class Pipe:
                 if held.endswith("\\"):
                     held = held[:-1] + "\n"
                     continue
-                loop.call_soon_threadsafe(self._lines.put_nowait, Act("line", held))
+                loop.call_soon_threadsafe(self._lines.put_nowait, Action("line", held))
                 held = ""
-            loop.call_soon_threadsafe(self._lines.put_nowait, Act("end"))
+            loop.call_soon_threadsafe(self._lines.put_nowait, Action("end"))
 
     def print(self, text: str) -> None:
         try:
@@ -66,14 +66,14 @@ class Pipe:
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - for as long as the process lasts
 
     def show(self, lines: Sequence[str], status: str = "", above: str = "") -> None:
-        """There is no place for what does not last."""
+        """Print ``above``; a pipe has no live rows."""
         self.print(above)
 
     def ask(self, question: str | None, words: Sequence[str] = ()) -> None:
-        """There is nobody to be asked."""
+        """Do nothing: no person can answer."""
 
     async def pick(self, title: str, choices: Sequence[tuple[str, str]]) -> str | None:
-        """There is nobody to choose; what there is, is listed."""
+        """List the choices; no person can choose."""
         self.print("".join(f"{value}  {plain(label)}\n" for value, label in choices))
         return None
 
@@ -90,7 +90,7 @@ class Pipe:
         else:
             self._free.set()
 
-    async def next(self) -> Act:
+    async def next(self) -> Action:
         signalled = asyncio.ensure_future(self._signals.get())
         line = asyncio.ensure_future(self._line())
         try:
@@ -100,10 +100,10 @@ class Pipe:
             signalled.cancel()
             line.cancel()
 
-    async def _line(self) -> Act:
+    async def _line(self) -> Action:
         await self._free.wait()
         return await self._lines.get()
 
 
 Terminal: TypeAlias = Union[Pipe, "Screen"]
-"""Where a conversation is shown, and where its other side types: both do the same things, each in its way."""
+"""The input and output of a conversation."""

@@ -1,4 +1,4 @@
-"""The lines that were typed in the chats of a folder, kept in the data folder for their owner alone."""
+"""The input history of a folder's chats: a private file in the data folder."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import msgspec
 from clew.config import data_folder
 from clew.convert import fit_json
 
-__all__ = ["KEPT", "TypedLines"]
+__all__ = ["MAX_LINES", "TypedLines"]
 
-KEPT: Final = 1_000
+MAX_LINES: Final = 1_000
 
 
 class TypedLines:
-    """Lines in a file, oldest first, each as JSON, so that one may hold several. A file that is in the way is left."""
+    """Typed lines, oldest first, each stored as JSON, since one may contain line breaks. I/O errors are ignored."""
 
     def __init__(self, project: Path) -> None:
         self._path = data_folder() / "typed" / sha256(os.fsencode(project)).hexdigest()[:32]
@@ -27,16 +27,16 @@ class TypedLines:
     def load(self) -> list[str]:
         lines: list[str] = []
         with contextlib.suppress(OSError):
-            # Before each folder had lines of its own, all had these.
+            # Fall back to the file of earlier versions, which all folders shared.
             before = data_folder() / "chat_history"
             for raw in (self._path if self._path.exists() else before).read_bytes().splitlines():
                 with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
                     lines.append(fit_json(raw, str))
-            if len(lines) > 2 * KEPT:
+            if len(lines) > 2 * MAX_LINES:
                 draft = self._path.with_name(f"{self._path.name}.{os.getpid()}")
-                self._write(draft, lines[-KEPT:], os.O_TRUNC)
+                self._write(draft, lines[-MAX_LINES:], os.O_TRUNC)
                 draft.replace(self._path)
-        return lines[-KEPT:]
+        return lines[-MAX_LINES:]
 
     def add(self, line: str) -> None:
         with contextlib.suppress(OSError):

@@ -1,1 +1,1 @@
-"""The commands, a module for each subject. A command is a function; its options are its parameters."""
+"""The commands, one module per subject. A command is a function; its parameters are its arguments and options."""

@@ -1,4 +1,4 @@
-"""``clew context``, ``compact`` and ``prune``: how full a session's window is, and making it less so."""
+"""``clew context``, ``compact`` and ``prune``: show and reduce a session's context use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WIDTH: Final = 20
 
 
 async def context(session: str, /, *, model: str | None = None, store: Store = None, json: Json = False) -> None:
-    """Show how large the next request would be, and what it is made of.
+    """Show the size of the next request, by part.
 
     Example: clew context ses_… --model demo/small
     """
@@ -29,23 +29,23 @@ async def compact(
     session: str,
     /,
     *,
-    focus: Annotated[str | None, option("What the summary should not leave out.")] = None,
+    focus: Annotated[str | None, option("Content that the summary must keep.")] = None,
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """Summarise the older turns of a session. They stay stored and can be read.
+    """Compact the older turns of a session into a summary. They stay stored.
 
     Example: clew compact ses_… --focus "the names of the files"
     """
     async with open_store(store, write=True) as engine:
         if sys.stderr.isatty():
-            print("clew: summarising …", file=sys.stderr)
+            print("clew: compacting …", file=sys.stderr)
         done = await engine.compact(session, focus)
-    show(json, done, [_outcome(done, f"summarised {plural(done.turns, 'earlier turn')}", "nothing to summarise")])
+    show(json, done, [_outcome(done, f"compacted {plural(done.turns, 'earlier turn')}", "nothing to compact")])
 
 
 async def prune(session: str, /, *, store: Store = None, json: Json = False) -> None:
-    """Have the model see stubs in place of older tool outputs. What is stored stays whole.
+    """Replace older tool outputs by stubs in the model's view. The stored outputs do not change.
 
     Example: clew prune ses_…
     """
@@ -64,15 +64,15 @@ def _outcome(done: Compacted, what: str, nothing: str) -> str:
 
 
 def gauge(report: ContextReport) -> str:
-    """The context as one line: a bar, the sum, and its parts."""
+    """Return the context use as one line: a bar, the total and its parts."""
     share = report.used / report.limit if report.limit else 1.0
     full = min(max(round(share * _WIDTH), 1 if report.used else 0), _WIDTH)
     parts = report.parts
     sizes = [("system", parts.system), ("tools", parts.tools), ("summary", parts.summary), ("history", parts.history)]
     held = " · ".join(f"{name} {size:,}" for name, size in sizes)
-    saved = f" · pruned away {parts.pruned:,}" if parts.pruned else ""
+    saved = f" · pruned {parts.pruned:,}" if parts.pruned else ""
     counted = "measured" if report.measured else "estimated"
     return (
         f"{'█' * full}{'░' * (_WIDTH - full)} {share:.0%}  {report.used:,} of {report.limit:,} tokens ({counted}), "
-        f"room is made at {report.threshold:,}  {held}{saved}"
+        f"auto-compacts at {report.threshold:,}  {held}{saved}"
     )

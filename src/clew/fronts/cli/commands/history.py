@@ -1,4 +1,4 @@
-"""Going back and aside: the commands that move a session's head, copy its line, show its tree, and compare turns."""
+"""Commands for history: move a session's head, branch, show the tree, and compare requests."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from clew.transcript.part import Part, kind_of, text_of
 __all__ = ["BEGINNING", "COMMANDS", "difference", "draw_tree"]
 
 BEGINNING: Final = "beginning"
-"""What the empty beginning of a session is called where a turn is asked for."""
+"""The name of a session's empty start, where a turn is expected."""
 _COLOURS: Final = {"+": "\x1b[32m", "-": "\x1b[31m", "@": "\x1b[36m"}
 _RESET: Final = "\x1b[0m"
 
 
 async def tree(session: str, /, *, store: Store = None, json: Json = False) -> None:
-    """Draw every turn of a session: ● is part of the conversation, ○ was left.
+    """Show all turns of a session as a tree: ● is part of the conversation, ○ is not.
 
     Example: clew tree ses_…
     """
@@ -37,7 +37,7 @@ async def tree(session: str, /, *, store: Store = None, json: Json = False) -> N
 
 
 async def reflog(session: str, /, *, store: Store = None, json: Json = False) -> None:
-    """List every move of a session's head, newest first.
+    """List the moves of a session's head, newest first.
 
     Example: clew reflog ses_…
     """
@@ -55,14 +55,14 @@ async def rewind(
     message: str,
     /,
     *,
-    edit: Annotated[str | None, option("Say this instead of what the message said.")] = None,
-    run: Annotated[bool, flag("Have it answered now.")] = False,
+    edit: Annotated[str | None, option("Replace the message with this text.")] = None,
+    run: Annotated[bool, flag("Run it now, and print the answer.")] = False,
     store: Store = None,
     json: Json = False,
 ) -> int:
-    """Go back to a user message. What came after it leaves the conversation and stays stored.
+    """Rewind to a user message. Later messages leave the conversation but stay stored.
 
-    With --run the answer is printed; with --json too, the move on the first line and a chunk on each after it.
+    With --run and --json the first line is the move, and each later line a chunk.
 
     Example: clew rewind ses_… msg_… --edit "say it shorter" --run
     """
@@ -76,7 +76,7 @@ async def rewind(
 
 
 async def unrewind(session: str, /, *, store: Store = None, json: Json = False) -> None:
-    """Undo the newest rewind, as long as nothing was added after it.
+    """Undo the newest rewind, unless messages were added after it.
 
     Example: clew unrewind ses_…
     """
@@ -85,7 +85,7 @@ async def unrewind(session: str, /, *, store: Store = None, json: Json = False) 
 
 
 async def goto(session: str, turn: str, /, *, store: Store = None, json: Json = False) -> None:
-    """Go to any turn of a session; the word "beginning" is the time before its first.
+    """Move a session's head to any turn, or to "beginning", the empty start.
 
     Example: clew goto ses_… trn_…
     """
@@ -105,12 +105,12 @@ async def branch(
     message: str,
     /,
     *,
-    start: Annotated[str | None, option("Copy only from this user message or summary on.")] = None,
+    start: Annotated[str | None, option("Copy only from this user message or summary.")] = None,
     model: str | None = None,
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """Make a new session that starts as a copy of the conversation up to a message. Prints its id.
+    """Create a session as a copy of the conversation up to a message. Prints its id.
 
     Example: clew branch ses_… msg_… --model demo/echo
     """
@@ -125,13 +125,13 @@ async def fork(
     /,
     *,
     label: str | None = None,
-    text: Annotated[str | None, option("Send this as its first prompt, and print the answer.")] = None,
+    text: Annotated[str | None, option("Send this as the first prompt, and print the answer.")] = None,
     store: Store = None,
     json: Json = False,
 ) -> int:
-    """Make a new session at a turn, whatever came after it. Prints its id.
+    """Create a session that branches at a turn. Prints its id.
 
-    With --text the answer is printed too; with --json the session on the first line and a chunk on each after it.
+    With --text and --json the first line is the session, and each later line a chunk.
 
     Example: clew fork trn_… --label "another way" --text "and if it rains?"
     """
@@ -140,7 +140,7 @@ async def fork(
         try:
             sent = None if text is None else await engine.submit(made.id, text)
         except ClewError:
-            # One whose first prompt is refused does not stay.
+            # A session whose first prompt is refused is deleted.
             await engine.delete_session(made.id)
             raise
         [shape] = await session_shapes(engine, [made])
@@ -149,14 +149,14 @@ async def fork(
 
 
 async def diff(turn: str, other: str, /, *, store: Store = None, json: Json = False) -> None:
-    """Compare the last requests of two turns, also of two sessions: prompt, tools and messages.
+    """Compare the last requests of two turns, also of different sessions: prompt, tools and messages.
 
     Example: clew diff trn_… trn_…
     """
     async with open_store(store) as engine:
         before, after = await engine.request(turn), await engine.request(other)
     lines = list(difference(before, after))
-    show(json, {"from": before, "to": after, "diff": lines}, () if lines else ["the requests are the same"])
+    show(json, {"from": before, "to": after, "diff": lines}, () if lines else ["the requests are identical"])
     for line in () if json else lines:
         colour = _COLOURS.get(line[:1], "") if sys.stdout.isatty() else ""
         print(f"{colour}{plain(line)}{_RESET if colour else ''}")
@@ -169,26 +169,26 @@ COMMANDS: Final[tuple[Callable[..., Any], ...]] = (tree, reflog, rewind, unrewin
 
 
 def draw_tree(view: TreeView) -> Iterator[str]:
-    """The tree line by line. A turn with one child is followed by it; only where ways part is there a fork."""
+    """Yield the tree line by line. An only child follows its parent without indentation."""
     below: dict[str | None, list[TreeTurn]] = {}
     for turn in view.turns:
         below.setdefault(turn.parent_turn_id, []).append(turn)
     left: dict[str | None, list[TreeBranch]] = {}
     for aside in view.branches:
         left.setdefault(aside.turn_id, []).append(aside)
-    ahead = _beside(below.get(None, []), "")
+    ahead = _placed(below.get(None, []), "")
     while ahead:
         turn, lead, indent = ahead.pop()
         yield f"{lead}{_turn_line(turn)}"
         for aside in left.get(turn.id, ()):
             yield f"{indent}{'│' if turn.id in below else ' '}  ↳ {_branch_line(aside)}"
-        ahead += _beside(below.get(turn.id, []), indent)
+        ahead += _placed(below.get(turn.id, []), indent)
     for aside in left.get(None, ()):
         yield f"↳ {_branch_line(aside)}"
 
 
-def _beside(turns: list[TreeTurn], indent: str) -> list[tuple[TreeTurn, str, str]]:
-    """Each with what stands before it and before what is below it; the first one last, to be taken first."""
+def _placed(turns: list[TreeTurn], indent: str) -> list[tuple[TreeTurn, str, str]]:
+    """Return each turn with its own prefix and that of its descendants, in reverse order, for use as a stack."""
     if len(turns) == 1:
         return [(turns[0], indent, indent)]
     placed = [(turn, f"{indent}├─", f"{indent}│ ") for turn in turns]
@@ -211,17 +211,17 @@ def _branch_line(aside: TreeBranch) -> str:
     return f"{aside.session_id}  {aside.label or aside.title or ''}".rstrip()
 
 
-# The difference between what a model was sent in two turns
+# Comparison of requests
 
 
 def difference(before: RequestReport, after: RequestReport) -> Iterator[str]:
-    """A unified diff of two requests; nothing when they are the same."""
+    """Yield a unified diff of two requests; nothing if they are identical."""
     names = (before.turn_id, after.turn_id)
     return difflib.unified_diff(list(_lines(before)), list(_lines(after)), *names, lineterm="")
 
 
 def _lines(request: RequestReport) -> Iterator[str]:
-    """A request as text. Ids are left out: in a branch the same words have others."""
+    """Yield a request as text, without ids: they differ in a branch."""
     yield f"model {request.model}" + (f" {request.model.variant}" if request.model.variant else "")
     yield f"max_output_tokens {request.max_output_tokens} temperature {request.temperature}"
     for section in request.prompt:
@@ -241,5 +241,5 @@ def _part_lines(part: Part) -> list[str]:
     text = text_of(part, "text", "reasoning")
     if text is not None:
         return text.splitlines() if kind_of(part) == "text" else [f"({line})" for line in text.splitlines()]
-    kept = {name: value for name, value in part.items() if name not in ("toolCallId", "id")}
-    return jsonlib.dumps(kept, indent=1, ensure_ascii=False, sort_keys=True).splitlines()
+    fields = {name: value for name, value in part.items() if name not in ("toolCallId", "id")}
+    return jsonlib.dumps(fields, indent=1, ensure_ascii=False, sort_keys=True).splitlines()

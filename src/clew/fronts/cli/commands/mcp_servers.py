@@ -1,4 +1,4 @@
-"""``clew mcp-servers``: the MCP servers whose tools agents have, and how they are."""
+"""``clew mcp-servers``: the MCP servers that agents can use, and their state."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ async def mcp_servers(
     name: str | None = None,
     /,
     *,
-    start: Annotated[bool, flag("Start those that do not run, to see what they have.")] = False,
-    session: Annotated[str | None, option("Those of a session, its own and its agent's too.")] = None,
+    start: Annotated[bool, flag("Start stopped servers, to list their tools.")] = False,
+    session: Annotated[str | None, option("Servers of this session, including its own and its agent's.")] = None,
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """List the MCP servers whose tools agents have; of one that is named, all that it says of its tools.
+    """List the MCP servers that agents can use; with a name, show that server's tool definitions.
 
     Example: clew mcp-servers files --start
     """
     place = {"session_id": session, "workspace": None if session else str(Path.cwd())}
-    # They are named in the config, and looked at before there is a first session.
+    # Servers are configured in a file, so they can be listed before there is a store.
     async with open_store(store, may_lack=session is None) as engine:
         found = await engine.mcp_servers(**place)
         if name is not None:
@@ -43,7 +43,7 @@ COMMANDS: Final[tuple[Callable[..., Any], ...]] = (mcp_servers,)
 
 def _lines(servers: tuple[ServerState, ...], *, whole: bool) -> Iterator[str]:
     if not servers:
-        yield "no MCP servers; name one under [mcp_servers.NAME] in your config.toml"
+        yield "no MCP servers; add one as [mcp_servers.NAME] in your config.toml"
     width = max((len(one.name) for one in servers), default=0)
     for one in servers:
         tools = f"  {len(one.tools)} tools" if one.digest else ""

@@ -1,4 +1,4 @@
-"""A turn on stdout: its text as it comes, or its chunks, one a line."""
+"""A turn on stdout: its text as it arrives, or its chunks, one per line."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ _Key: TypeAlias = tuple[str, str | int]
 
 
 class Printer:
-    """Chunks to stdout. Whoever reads it may leave; the turn goes on without."""
+    """Prints chunks to stdout. If the reader closes the pipe, the turn continues."""
 
     def __init__(self, json: bool) -> None:
         self.json = json
         self._at_start = True
-        self._said: list[str] = []
+        self._texts_printed: list[str] = []
         self._places: dict[str, int] = {}
         self._end_shown = False
         self._new = NewChunks()
 
     def show(self, chunks: Sequence[c.Chunk], *, replayed: bool = False) -> None:
-        """Print chunks of the turn. ``replayed``: from the message's first part on, whatever was printed of it."""
+        """Print chunks of the turn. ``replayed``: from the message's first part, even if it was printed."""
         if self.json:
             fresh = [new for chunk in chunks for new in self._new.take(chunk, replayed=replayed)]
             self._end_shown |= any(isinstance(chunk, c.Error | c.Abort) for chunk in fresh)
@@ -41,10 +41,10 @@ class Printer:
                 self.end()
                 self._places.pop(chunk.id, None)
             elif isinstance(chunk, c.TextDelta) and chunk.delta:
-                self._say(self._places.setdefault(chunk.id, len(self._said)), chunk.delta)
+                self._print_text(self._places.setdefault(chunk.id, len(self._texts_printed)), chunk.delta)
 
     def show_error(self, text: str) -> None:
-        """Why the turn failed, once; among chunks it is one of them."""
+        """Print once why the turn failed; with JSON as a chunk."""
         if self._end_shown:
             return
         self._end_shown = True
@@ -55,27 +55,27 @@ class Printer:
             print(f"clew: {plain(text)}", file=sys.stderr)
 
     def show_abort(self) -> None:
-        """Among chunks, that the turn was aborted, unless that was one of them."""
+        """Print an abort chunk with JSON, unless there was one."""
         if self.json and not self._end_shown:
             self.show([c.Abort()])
 
     def catch_up(self, texts: Sequence[str]) -> None:
-        """Print what of these, all the texts so far, was not printed yet."""
+        """Print what was not printed yet of all texts so far."""
         for place, text in enumerate(() if self.json else texts):
-            if place == len(self._said):
+            if place == len(self._texts_printed):
                 self.end()
-            said = self._said[place] if place < len(self._said) else ""
-            if text.startswith(said) and text != said:
-                self._say(place, text[len(said) :])
+            printed = self._texts_printed[place] if place < len(self._texts_printed) else ""
+            if text.startswith(printed) and text != printed:
+                self._print_text(place, text[len(printed) :])
 
-    def _say(self, place: int, text: str) -> None:
-        if place == len(self._said):
-            self._said.append("")
-        self._said[place] += text
+    def _print_text(self, place: int, text: str) -> None:
+        if place == len(self._texts_printed):
+            self._texts_printed.append("")
+        self._texts_printed[place] += text
         self._print(plain(text))
 
     def end(self) -> None:
-        """Begin a new line, unless one was just begun."""
+        """End the current line, unless it is empty."""
         if not self.json and not self._at_start:
             self._print("\n")
 
@@ -90,7 +90,7 @@ class Printer:
 
 
 class _Printed:
-    """What was printed of one message."""
+    """The printed content of one message."""
 
     def __init__(self) -> None:
         self.keys: set[_Key] = set()
@@ -100,10 +100,10 @@ class _Printed:
 
 
 class NewChunks:
-    """Chunks in, those that were not printed before out.
+    """A filter for chunks that were not printed before.
 
-    A server shows a message that goes on after an answer from its beginning, and what is stored is played from its
-    beginning too. Parts are told apart by their place in the message, calls by their ids, texts by how long they are.
+    A server streams a message that continues after an answer from its start, and so does a replay of stored messages.
+    Parts are identified by their position in the message, calls by their ids, texts by their length.
     """
 
     def __init__(self) -> None:
@@ -119,21 +119,21 @@ class NewChunks:
         self._texts: dict[str, _Key] = {}
 
     def take(self, chunk: c.Chunk, *, replayed: bool) -> Iterator[c.Chunk]:
-        """The chunk, if it is new; before the first that is, how its message begins."""
+        """Yield the chunk if it is new; before the first new one the start of its message."""
         if isinstance(chunk, c.Start):
             message_id = str(chunk.message_id)
             again = message_id in self._messages
             self._open(self._messages.setdefault(message_id, _Printed()), chunk, replayed=replayed)
             if not again:
-                yield from self._begun()
+                yield from self._started()
         elif (new := chunk if isinstance(chunk, c.Finish) else self._new(chunk)) is not None:
             if isinstance(chunk, c.Finish | c.FinishStep) and self._start is not None and self._message.finished:
-                return  # with nothing before it that is new, the end was printed as well
-            yield from self._begun()
+                return  # nothing new before it, so the end was printed too
+            yield from self._started()
             self._message.finished = isinstance(chunk, c.Finish)
             yield new
 
-    def _begun(self) -> Iterator[c.Chunk]:
+    def _started(self) -> Iterator[c.Chunk]:
         if self._start is not None:
             yield self._start
             self._start = None
@@ -172,7 +172,7 @@ class NewChunks:
         return chunk.type, place
 
     def _rest(self, key: _Key, text: str) -> str:
-        """What of a text is longer than what was printed of it."""
+        """Return the part of a text that goes beyond what was printed."""
         self._lengths[key] += len(text)
         beyond = self._lengths[key] - self._message.lengths[key]
         if beyond <= 0:

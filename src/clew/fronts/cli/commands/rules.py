@@ -1,4 +1,4 @@
-"""``clew rules``: what is allowed, asked for or denied, by whom; added and taken back. ``clew mode``: how freely."""
+"""``clew rules``: list, add, revoke and explain permission rules. ``clew mode``: a session's permission mode."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from clew.transcript.rule import Mode
 
 __all__ = ["COMMANDS", "explained", "rule_lines", "unknown_tool"]
 
-Session = Annotated[str | None, option("The session whose rules are meant.", "--session")]
-Workspace = Annotated[Path | None, option("The folder whose rules are meant; the present one if left out.")]
+Session = Annotated[str | None, option("Rules of this session.", "--session")]
+Workspace = Annotated[Path | None, option("Rules of this folder; by default the current one.")]
 
-rules = cyclopts.App(name="rules", help="Rules: what tools may do unasked, by session, project and agent.")
+rules = cyclopts.App(name="rules", help="Permission rules of sessions, projects and agents.")
 
 
 def _folder(workspace: Path | None) -> str:
-    # A relative folder is one of this process, not of the server's.
+    # A relative folder is relative to this process, not to the server.
     return str((workspace or Path.cwd()).expanduser().absolute())
 
 
@@ -37,11 +37,11 @@ async def list_rules(
     *,
     session: Session = None,
     workspace: Workspace = None,
-    agent: Annotated[str | None, option("The agent whose rules are meant.")] = None,
+    agent: Annotated[str | None, option("Rules of this agent.")] = None,
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """List rules with their ids: those in force for a session, or those of this folder, or of an agent.
+    """List rules with their ids: those in force for a session, or those of a folder or an agent.
 
     Example: clew rules ls --session ses_…
     """
@@ -52,7 +52,7 @@ async def list_rules(
             found = await engine.rules(scope="agent", agent=agent, workspace=_folder(workspace))
         else:
             found = await engine.rules(scope="project", workspace=_folder(workspace))
-    show(json, {"rules": found}, rule_lines(found) if found else ["no rules; `clew rules add` makes one"])
+    show(json, {"rules": found}, rule_lines(found) if found else ["no rules; add one with `clew rules add`"])
 
 
 @rules.command(name="add")
@@ -67,23 +67,23 @@ async def add_rule(
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """Add a rule to a session's own, or to those of a folder; prints its id.
+    """Add a rule to a session or to a folder. Prints its id.
 
     Example: clew rules add allow bash "git status *"
     """
     async with open_store(store, write=True, make=True) as engine:
         if session is not None:
-            kept = await engine.add_rule("session", permission, pattern, action, session_id=session)
+            added = await engine.add_rule("session", permission, pattern, action, session_id=session)
         else:
-            kept = await engine.add_rule("project", permission, pattern, action, workspace=_folder(workspace))
-    show(json, kept, [kept.id])
+            added = await engine.add_rule("project", permission, pattern, action, workspace=_folder(workspace))
+    show(json, added, [added.id])
     if remark := unknown_tool(permission):
         print(f"clew: {remark}", file=sys.stderr)
 
 
 @rules.command(name="revoke")
 async def revoke_rule(rule: str, /, *, session: Session = None, store: Store = None) -> None:
-    """Take a rule away, by its id. One of a session's own needs the session.
+    """Revoke a rule by its id. A session's own rule needs --session.
 
     Example: clew rules revoke rule_0a1b…
     """
@@ -101,12 +101,12 @@ async def explain_rule(
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """Say what would be decided about a call, by which rule, and what else was looked at.
+    """Explain the decision about a call: the deciding rule, and the others considered.
 
     Example: clew rules explain bash "git push" --session ses_…
     """
     if session is None:
-        raise InvalidInput("name the session whose rules decide: --session ID; `clew ls` lists them")
+        raise InvalidInput("give a session: --session ID; `clew ls` lists sessions")
     async with open_store(store) as engine:
         decided = await engine.explain_permission(session, tool, target)
     show(json, decided, explained(decided))
@@ -122,7 +122,7 @@ async def mode(
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """Show how freely a session works, or change it: ask, accept_edits or read_only.
+    """Show a session's permission mode, or set it: ask, accept_edits or read_only.
 
     Example: clew mode ses_… accept_edits
     """
@@ -135,16 +135,16 @@ async def mode(
 
 
 def unknown_tool(name: str) -> str | None:
-    """A word about a name that none of clew's own tools has; it may be one of yours, so it is only a word."""
+    """Return a warning for a name that is not a built-in tool; it may be one of yours, so it is no error."""
     if name in NAMES or not set("*?[").isdisjoint(name):
         return None
     near = difflib.get_close_matches(name, NAMES, n=1)
-    meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(NAMES)}."
-    return escape_invisible(f"no tool of clew's own is named {name!r}; {meant} A tool of yours may be.")
+    meant = f"did you mean {near[0]}?" if near else f"built-in tools: {', '.join(NAMES)}."
+    return escape_unseen(f"{name!r} is not a built-in tool; {meant} It may be one of your own.")
 
 
 def rule_lines(found: Iterable[KeptRule]) -> Iterator[str]:
-    """Rules for a person, each scope under a line of its own."""
+    """Yield rules as text, grouped by scope."""
     scope: tuple[str, str] | None = None
     for rule in found:
         if (rule.scope, rule.of) != scope:
@@ -153,19 +153,19 @@ def rule_lines(found: Iterable[KeptRule]) -> Iterator[str]:
         pinned = "  pinned" if rule.pinned else ""
         if rule.unknown:
             pinned += "  unknown permission" + ("; applies to every tool" if rule.action != "allow" else "")
-        # Of a pattern with a line break the rest would look like another rule.
-        yield escape_invisible(f"  {rule.id}  {rule.action:<5}  {rule.permission} {rule.pattern}{pinned}")
+        # Escaped: after a line break in a pattern the rest would look like another rule.
+        yield escape_unseen(f"  {rule.id}  {rule.action:<5}  {rule.permission} {rule.pattern}{pinned}")
 
 
 def explained(decided: Explanation) -> Iterator[str]:
-    """A decision for a person."""
-    yield escape_invisible(f"{decided.action}: {decided.reason}")
+    """Yield an explanation as text."""
+    yield escape_unseen(f"{decided.action}: {decided.reason}")
     for subject in decided.subjects if len(decided.subjects) > 1 else ():
         yield escape_invisible(f"  {subject.action}: {subject.permission} {subject.shown}: {subject.reason}")
     for other in decided.considered:
         rule = other.rule
-        said = f"{rule.action} {rule.permission} {rule.pattern}"
-        yield escape_invisible(f"  not by the {other.scope} rule {said}: {other.why}")
+        text = f"{rule.action} {rule.permission} {rule.pattern}"
+        yield escape_unseen(f"  not by the {other.scope} rule {text}: {other.why}")
 
 
 COMMANDS: Final[tuple[Callable[..., Any], ...]] = (rules, mode)

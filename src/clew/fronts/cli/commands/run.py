@@ -1,8 +1,8 @@
-"""``clew run`` and ``clew continue``: one turn, its text or its chunks on stdout.
+"""``clew run`` and ``clew continue``: run one turn, and print its text or its chunks.
 
-It runs in this process, or in the server that has the store, which is then watched as by any other viewer. On a
-terminal what needs a permission is asked for, in the words and with the keys of ``clew chat``; without one it is
-denied. Ctrl-C aborts the turn, which settles before the command ends; a second one ends the command.
+The turn runs in this process, or in the server that owns the store, which is then followed like any other stream. On a
+terminal approvals are asked for as in ``clew chat``; otherwise they are denied. Ctrl-C aborts the turn and waits until
+it is settled; a second one exits immediately.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ import msgspec
 from clew.errors import AlreadyAnswered, ClewError
 from clew.fronts.cli.command import AnyEngine, Json, Store, flag, new_session, open_store, plural
 from clew.fronts.cli.commands.printer import Printer
-from clew.fronts.cli.failure import failure_words
+from clew.fronts.cli.failure import failure_text
 from clew.fronts.cli.question import Question
-from clew.fronts.cli.render import Look, fallback_note, queue_pause, stop_reason, summary_of
+from clew.fronts.cli.render import Theme, fallback_note, queue_pause, stop_reason, summary_of
 from clew.fronts.cli.safe_text import plain
 from clew.fronts.remote.attachment import attach_file
 from clew.fronts.remote.engine import RemoteEngine
@@ -45,9 +45,7 @@ __all__ = ["COMMANDS", "follow_turn", "see_through"]
 TextsSoFar = Callable[..., Awaitable[list[str]]]
 Files = Annotated[
     tuple[Path, ...],
-    cyclopts.Parameter(
-        name="--file", help="A file to send along; may be given again.", negative=(), show_default=False
-    ),
+    cyclopts.Parameter(name="--file", help="A file to attach; repeatable.", negative=(), show_default=False),
 ]
 _POLL_S: Final = 0.02
 _IDLE_S: Final = 1.0
@@ -64,7 +62,7 @@ async def run(
     store: Store = None,
     json: Json = False,
 ) -> int:
-    """Run one turn and print what the model says; with --json the chunks, one a line.
+    """Run one turn and print the model's text; with --json the chunks, one per line.
 
     Example: clew run "what is a clew?" --model demo/tour
     """
@@ -81,7 +79,7 @@ async def run(
             try:
                 submission = await engine.submit(session, parts, **options)
             except ClewError:
-                # One whose first prompt is refused does not stay.
+                # A session whose first prompt is refused is deleted.
                 await engine.delete_session(session)
                 raise
         if sys.stderr.isatty():
@@ -93,17 +91,17 @@ async def continue_(
     session: str,
     /,
     *,
-    again: Annotated[bool, flag("Ask the same prompt anew, beside what came of it.")] = False,
-    queue: Annotated[bool, flag("Start a paused queue, and nothing else.")] = False,
+    again: Annotated[bool, flag("Run the same prompt again, as another version.")] = False,
+    queue: Annotated[bool, flag("Only resume a paused queue.")] = False,
     store: Store = None,
     json: Json = False,
 ) -> int:
-    """Go on after the last complete step of a turn that failed, was stopped or cut off; answer one; start a queue.
+    """Resume a turn that failed, was stopped or was cut off, after its last complete step; or resume the queue.
 
     Example: clew continue ses_… --queue
     """
     async with open_store(store, write=True) as engine:
-        # A turn that goes on after its step limit has answers already; they are not said again.
+        # A resumed turn already has answers, which must not be printed again.
         known = frozenset(message.id for message in await engine.messages(session))
         submission = await engine.continue_turn(session, mode="again" if again else "on", queue=queue)
         return await follow_turn(engine, session, submission, json, known)
@@ -115,7 +113,7 @@ COMMANDS: Final[tuple[Callable[..., Any], ...]] = (run, continue_)
 async def follow_turn(
     engine: AnyEngine, session: str, submission: Submission, json: bool, known: frozenset[str] = frozenset()
 ) -> int:
-    """Print a turn until it has ended, in this process, and return the exit code. ``known`` is not printed."""
+    """Print a turn until it ends; return the exit code. Messages in ``known`` are not printed."""
     _abort_on_signal(engine, session)
     printer = Printer(json)
 
@@ -131,32 +129,32 @@ async def follow_turn(
             shown = await _show_stream(engine, session, texts_so_far, printer)
             waiting = () if shown else (await engine.get_status(session)).waiting
             if waiting:
-                # A run may begin and end between two looks. What it said is in the store, and printed from there.
+                # A run may start and end between two checks; its text is printed from the store.
                 printer.catch_up(await texts_so_far())
                 printer.end()
                 if json:
-                    # Now: a request that was answered is not played any more.
+                    # Before asking: an answered request is no longer part of a replay.
                     for message in await answers():
                         stored = replay(msgspec.to_builtins(message), finish="tool-calls")
                         printer.show(list(stored), replayed=True)
                 await _ask(engine, session, waiting[0], ending, attended=_is_attended(json))
-            # Looked at before the next stream is: that may be one of the queue's, which is not ours to print.
+            # Check for the end before the next stream, which may belong to the queue.
             await asyncio.wait({ending}, timeout=_POLL_S)
         printer.catch_up(await texts_so_far())
         printer.end()
         outcome = await ending
     finally:
-        # When the server is gone, both notice; one says it.
+        # If the server is lost, report it only once.
         ending.cancel()
         await asyncio.gather(ending, return_exceptions=True)
     completed = outcome.status == "completed"
     messages = await engine.messages(session)
     if json:
-        # What was over before it could be watched.
+        # Messages that ended before they could be followed.
         for message in _answers(messages, submission.message_id, known):
             whole = replay(msgspec.to_builtins(message), finish=completed and finish_of(outcome.stopped))
             printer.show(list(whole), replayed=True)
-    _tell_summaries(messages, submission.message_id, known)
+    _print_summaries(messages, submission.message_id, known)
     for message in _answers(messages, submission.message_id, known):
         if note := fallback_note(message):
             print(f"clew: {note}", file=sys.stderr)
@@ -166,28 +164,27 @@ async def follow_turn(
             print(f"clew: {plain(words)}", file=sys.stderr)
     if outcome.status == "aborted":
         printer.show_abort()
-        again = f'`clew continue {session}`, or say something else with `clew run --session {session} "…"`'
-        print(f"clew: aborted; what was written is kept in {session}; go on with {again}", file=sys.stderr)
+        again = f'`clew continue {session}`, or send another prompt: `clew run --session {session} "…"`'
+        print(f"clew: aborted; partial output is saved; to resume: {again}", file=sys.stderr)
         return 130
     if outcome.status not in ("failed", "refused"):
         await see_through(engine, session)
         return 0
     if outcome.error is not None:
-        # Among chunks it is the one that every client gets.
-        printer.show_error(str(outcome.error.get("message")) if json else failure_words(outcome.error, session))
+        # With JSON it is the error chunk that every client gets.
+        printer.show_error(str(outcome.error.get("message")) if json else failure_text(outcome.error, session))
     if outcome.status == "failed" and sys.stderr.isatty():
-        print(f"clew: `clew continue {session}` goes on after its last complete step", file=sys.stderr)
+        print(f"clew: `clew continue {session}` to resume after the last complete step", file=sys.stderr)
     return _FAILURES.get(str((outcome.error or {}).get("code")), 1)
 
 
 async def see_through(engine: AnyEngine, session_id: str) -> None:
-    """Stay until what was queued behind the turn has run, too: in this process nobody else would run it."""
+    """Wait until the queue has run too: no other process would run it."""
     if isinstance(engine, RemoteEngine) or await _is_through(engine, session_id):
         return
-    told = f"`clew show {session_id}` tells what comes of it"
-    print(f"clew: the queue goes on; {told}, Ctrl-C stops it", file=sys.stderr)
+    print(f"clew: running the queue; Ctrl-C stops it; see `clew show {session_id}` afterwards", file=sys.stderr)
     idle = 0.0
-    # A message that cannot be fired, such as a damaged one, is not waited for.
+    # Do not wait for a message that cannot be sent, such as a damaged one.
     while not await _is_through(engine, session_id) and idle < _IDLE_S:
         idle = idle + _POLL_S if engine.is_idle(session_id) else 0.0
         await asyncio.sleep(_POLL_S)
@@ -196,7 +193,7 @@ async def see_through(engine: AnyEngine, session_id: str) -> None:
 
 
 async def _is_through(engine: Engine, session_id: str) -> bool:
-    """Nothing runs, and nothing will by itself."""
+    """Return whether nothing runs, and nothing will start by itself."""
     # In this order: a message leaves the queue and opens its turn in one unit.
     queue = await engine.queue(session_id)
     open_turn = (await engine.store.load_state(session_id)).open_turn_id
@@ -205,14 +202,14 @@ async def _is_through(engine: Engine, session_id: str) -> bool:
 
 
 async def _show_stream(engine: AnyEngine, session_id: str, texts_so_far: TextsSoFar, printer: Printer) -> bool:
-    """Print what runs now until it ends; False when nothing does."""
+    """Print the running turn until it ends; return whether there was one."""
     if not isinstance(engine, RemoteEngine):
         stream = await engine.find_stream(session_id)
         if stream is not None:
             async for batch in stream.follow(replay=False):
                 printer.show(batch)
         return stream is not None
-    # A server shows a message from its first part on: what was printed of it before is not printed again.
+    # A server streams a message from its first part; skip what was printed.
     fold: Fold | None = None
     before: list[str] = []
     loop = asyncio.get_running_loop()
@@ -238,7 +235,7 @@ def _texts(parts: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _answers(messages: Sequence[Message], prompt_id: str, known: frozenset[str]) -> list[Message]:
-    """What the model said to a prompt, as it is stored."""
+    """Return the stored answers to a prompt."""
     answers: list[Message] = []
     ours = False
     for message in messages:
@@ -249,25 +246,25 @@ def _answers(messages: Sequence[Message], prompt_id: str, known: frozenset[str])
     return answers
 
 
-def _tell_summaries(messages: Sequence[Message], prompt_id: str, known: frozenset[str]) -> None:
-    """Say that room was made on the way: the model does not see all of the conversation any more."""
-    # A prompt that is out of sight itself was summarised since.
+def _print_summaries(messages: Sequence[Message], prompt_id: str, known: frozenset[str]) -> None:
+    """Report compactions: the model no longer sees the whole conversation."""
+    # A prompt that is not in the list was itself summarised.
     asked_at = next((message.shown_at for message in messages if message.id == prompt_id), 0)
     for message in messages:
         summary = summary_of(message)
         if summary is not None and message.id not in known and message.shown_at >= asked_at:
             turns = summary.get("turns")
             what = plural(turns, "earlier turn") if turns else "earlier turns"
-            print(f"clew: made room: summarised {what}; they stay stored", file=sys.stderr)
+            print(f"clew: compacted {what}; they stay stored", file=sys.stderr)
 
 
 def _is_attended(json: bool) -> bool:
-    """Somebody sees what is asked and can answer; among chunks there is no place for a question."""
+    """Return whether a person can answer questions; never with JSON output."""
     return sys.stdin.isatty() and sys.stdout.isatty() and not json
 
 
 class _LineTerminal:
-    """Where a run asks: a line of the terminal for each answer."""
+    """A terminal for questions, with one line per answer."""
 
     def __init__(self, *, attended: bool) -> None:
         self.attended = attended
@@ -287,9 +284,9 @@ class _LineTerminal:
 async def _ask(
     engine: AnyEngine, session_id: str, wait: Waiting, ending: asyncio.Future[TurnOutcome], *, attended: bool
 ) -> None:
-    """Put one thing that waits to whoever sits at the terminal; without anybody there it is denied."""
+    """Ask one pending request on the terminal; without a person it is denied."""
     terminal, asking = _LineTerminal(attended=attended), Question(engine, session_id, wait)
-    if not await asking.begin(terminal, Look(colour=False)):
+    if not await asking.begin(terminal, Theme(colour=False)):
         return
     # Input typed before the request was printed does not answer it.
     termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
@@ -314,17 +311,20 @@ async def _ask(
 
 
 async def _answered(engine: AnyEngine, session_id: str, wait: Waiting) -> None:
-    """Until it does not wait any more; beside a server others may answer, too."""
+    """Wait until the request is no longer pending; other clients of a server may answer it."""
     with contextlib.suppress(ClewError):
         async for status in engine.watch_status(session_id):
             if all(other.tool_call_id != wait.tool_call_id for other in status.waiting):
                 return
-    # The server is gone, and nobody answered; whoever waits for the turn says so.
+    # The server is lost; the waiter for the turn reports it.
     await asyncio.get_running_loop().create_future()
 
 
 async def _line(question: str, *over: asyncio.Future[Any]) -> str | None:
-    """What is typed, empty at its end; None when one of these came first. Not in a thread: that could not be left."""
+    """Return a typed line, empty at the end of input; None if one of ``over`` is done first.
+
+    Not read in a thread, which could not be cancelled.
+    """
     loop = asyncio.get_running_loop()
     typed: asyncio.Future[str] = loop.create_future()
     fd = sys.stdin.fileno()
@@ -332,7 +332,7 @@ async def _line(question: str, *over: asyncio.Future[Any]) -> str | None:
     def read() -> None:
         if not typed.done():
             try:
-                # A terminal gives a line at a time; what is behind it stays there and can be dropped.
+                # A terminal returns one line per read; the rest stays in its buffer and can be flushed.
                 typed.set_result(os.read(fd, 65536).decode(errors="replace"))
             except OSError:
                 typed.set_result("")

@@ -1,4 +1,4 @@
-"""``clew ls``, ``show``, ``queue``, ``abort``, ``archive``, ``pin`` and ``rm``: looking after sessions."""
+"""``clew ls``, ``show``, ``queue``, ``abort``, ``archive``, ``pin`` and ``rm``: managing sessions."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import msgspec
 from clew.errors import InvalidInput
 from clew.fronts.cli.command import Json, Store, flag, moment, open_store, option, print_json, session_shapes, show
 from clew.fronts.cli.commands.run import see_through
-from clew.fronts.cli.render import damage_of, fallback_note, mark_of, queue_pause
+from clew.fronts.cli.render import damage_note, fallback_note, mark_of, queue_pause
 from clew.fronts.cli.safe_text import plain
 from clew.fronts.operations.results import QueueShape
 from clew.transcript import part as p
 from clew.transcript.damage import DAMAGED_PART
 from clew.transcript.message import Message
 
-__all__ = ["COMMANDS", "words_of"]
+__all__ = ["COMMANDS", "excerpt"]
 
 
 async def ls(
@@ -26,7 +26,7 @@ async def ls(
     store: Store = None,
     limit: int = 50,
     archived: bool = False,
-    pinned: Annotated[bool, flag("Only those that are pinned.")] = False,
+    pinned: Annotated[bool, flag("Only pinned sessions.")] = False,
     json: Json = False,
 ) -> None:
     """List sessions, newest first.
@@ -52,12 +52,10 @@ async def show_(
     store: Store = None,
     view: Annotated[
         str | None,
-        option(
-            "visible (the conversation, old turns as their summary), all (what was rewound or summarised too), model."
-        ),
+        option("visible (the conversation, with summaries), all (also rewound and summarised messages), or model."),
     ] = None,
-    model_view: Annotated[bool, flag("What the next call would send; short for --view model.")] = False,
-    ids: Annotated[bool, flag("Each message's id above what it says.")] = False,
+    model_view: Annotated[bool, flag("The messages of the next request; short for --view model.")] = False,
+    ids: Annotated[bool, flag("Print the id above each message.")] = False,
     json: Json = False,
 ) -> None:
     """Print the messages of a session.
@@ -65,7 +63,7 @@ async def show_(
     Example: clew show ses_… --ids
     """
     if model_view and view not in (None, "model"):
-        raise InvalidInput("--model-view is --view model; leave one of them out")
+        raise InvalidInput("--model-view conflicts with another --view; omit one of them")
     async with open_store(store) as engine:
         chosen: Any = "model" if model_view else view or "visible"  # the engine checks it
         messages = await engine.messages(session, view=chosen)
@@ -73,23 +71,23 @@ async def show_(
         print_json({"messages": messages})
         return
     if chosen == "visible" and any(p.data_of(part, p.COMPACTION_PART) for one in messages for part in one.parts):
-        print(f"Old turns are shown as their summary; all of them: clew show {session} --view all", file=sys.stderr)
+        print(f"Older turns are summarised; show them with: clew show {session} --view all", file=sys.stderr)
     for message in messages:
         if ids:
             print(message.id)
-        if damage := damage_of(message):
+        if damage := damage_note(message):
             print(f"{message.role}: {damage}")
         if note := fallback_note(message):
             print(f"({note})")
         for part in message.parts:
-            # What is said of a whole damaged message was said above.
+            # Damage of a whole message was printed above.
             whole = "message_id" in (p.data_of(part, DAMAGED_PART) or {})
             if p.kind_of(part) not in p.UNSEEN and not whole:
                 print(f"{message.role}: {plain(_part_text(part))}")
 
 
 def _answer_note(part: p.Part) -> str:
-    """Return who answered the request of a call, through which front and when; empty if nobody did."""
+    """Return who answered the request of a call, through which front and when; empty if it was not answered."""
     by = p.answer_note_of(part)
     if "answered_by" not in by:
         return ""
@@ -101,15 +99,15 @@ def _answer_note(part: p.Part) -> str:
 
 
 def _part_text(part: p.Part) -> str:
-    """A part as a person reads it: its text, or a call with what came of it."""
+    """Return a part as text; a call with its result."""
     if (summary := p.data_of(part, p.COMPACTION_PART)) is not None:
         return f"[summary] {summary.get('summary', '')}"
     if (damage := p.data_of(part, DAMAGED_PART)) is not None:
         return f"[damaged: {damage.get('reason', 'a part cannot be read')}]"
     if p.is_call(part):
         given = msgspec.json.encode(p.input_of(part)).decode()
-        came = p.output_text(part) or p.error_text(part) or f"[{p.state_of(part)}]"
-        return f"{p.tool_name(part)} {given}{_answer_note(part)} → {came}"
+        result = p.output_text(part) or p.error_text(part) or f"[{p.state_of(part)}]"
+        return f"{p.tool_name(part)} {given}{_answer_note(part)} → {result}"
     text = p.text_of(part, "text", "reasoning")
     return mark_of(part) if text is None else text
 
@@ -118,25 +116,25 @@ async def queue(
     session: str,
     /,
     *,
-    cancel: Annotated[str | None, option("Take this message out of the queue.")] = None,
-    edit: Annotated[str | None, option("Say this message in the words of --text.")] = None,
-    text: Annotated[str | None, option("The other words.")] = None,
-    move: Annotated[str | None, option("Put this message last, or before another one.")] = None,
-    before: Annotated[str | None, option("The one that --move puts it before.")] = None,
-    pause: Annotated[bool, flag("Let what waits stay there until somebody says --resume.")] = False,
-    resume: Annotated[bool, flag("Go on with what waits.")] = False,
+    cancel: Annotated[str | None, option("Remove this message from the queue.")] = None,
+    edit: Annotated[str | None, option("Replace this message's text with --text.")] = None,
+    text: Annotated[str | None, option("The new text for --edit.")] = None,
+    move: Annotated[str | None, option("Move this message to the end, or before another one.")] = None,
+    before: Annotated[str | None, option("The message to move it before.")] = None,
+    pause: Annotated[bool, flag("Pause the queue until --resume.")] = False,
+    resume: Annotated[bool, flag("Resume the queue.")] = False,
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """List the messages of a session that wait for their turn, the next one first; change one, or hold them back.
+    """List a session's queued messages, next first; change one, or pause and resume the queue.
 
     Example: clew queue ses_… --move msg_… --before msg_…
     """
     changes = [cancel is not None, edit is not None, move is not None, pause, resume]
     if sum(changes) > 1:
-        raise InvalidInput("one of --cancel, --edit, --move, --pause and --resume at a time")
+        raise InvalidInput("use only one of --cancel, --edit, --move, --pause and --resume")
     if (edit is None) != (text is None) or (move is None and before is not None):
-        raise InvalidInput("--edit and --text belong together, and --before belongs to --move")
+        raise InvalidInput("--edit needs --text and the reverse; --before needs --move")
     async with open_store(store, write=any(changes)) as engine:
         if cancel is not None:
             await engine.cancel_queued(session, cancel)
@@ -148,16 +146,16 @@ async def queue(
             await engine.pause_queue(session, paused=pause)
             await see_through(engine, session)
         waiting, status = await engine.queue(session), await engine.get_status(session)
-    lines = [f"{message.id}  {words_of(message)}" for message in waiting]
+    lines = [f"{message.id}  {excerpt(message)}" for message in waiting]
     if pause and not waiting:
-        lines.append("nothing waits, so nothing is paused")
+        lines.append("no queued messages, so nothing to pause")
     elif (paused := queue_pause(status, session)) is not None:
         lines.append(paused)
     show(json, QueueShape(waiting, status.paused, status.paused_by), lines)
 
 
-def words_of(message: Message, length: int = 70) -> str:
-    """What a message begins with, on one line."""
+def excerpt(message: Message, length: int = 70) -> str:
+    """Return the beginning of a message on one line."""
     seen = (part for part in message.parts if p.kind_of(part) not in p.UNSEEN)
     texts = (p.text_of(part, "text", "reasoning") or mark_of(part) for part in seen)
     return p.first_words(" ".join(texts), length)
@@ -167,11 +165,11 @@ async def abort(
     session: str,
     /,
     *,
-    go_on: Annotated[bool, flag("Go on with what waits in the queue.")] = False,
+    go_on: Annotated[bool, flag("Continue with the queue.")] = False,
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """Stop what runs on a session, or deny what it waits for; its queue is paused. What was written is kept.
+    """Stop a session's running turn, or deny its pending requests. Pauses the queue; partial output is saved.
 
     Example: clew abort ses_… --go-on
     """
@@ -186,52 +184,52 @@ async def archive(
     session: str,
     /,
     *,
-    undo: Annotated[bool, flag("Put it back into the list.")] = False,
+    undo: Annotated[bool, flag("Show it in the list again.")] = False,
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """Put a session out of the list. Nothing is removed.
+    """Archive a session: hide it from the list without deleting it.
 
     Example: clew archive ses_… --undo
     """
     async with open_store(store, write=True) as engine:
-        kept = await engine.archive_session(session, archived=not undo)
-        [shape] = await session_shapes(engine, [kept])
-    show(json, shape, [f"{kept.id} is {'in the list again' if undo else 'archived'}"])
+        changed = await engine.archive_session(session, archived=not undo)
+        [shape] = await session_shapes(engine, [changed])
+    show(json, shape, [f"{changed.id} is {'no longer archived' if undo else 'archived'}"])
 
 
 async def pin(
     session: str,
     /,
     *,
-    undo: Annotated[bool, flag("Take the mark away again.")] = False,
+    undo: Annotated[bool, flag("Unpin it.")] = False,
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """Keep a session at the top of the page's list; `clew ls --pinned` lists those alone.
+    """Pin a session to the top of the page's list; `clew ls --pinned` lists only pinned ones.
 
     Example: clew pin ses_… --undo
     """
     async with open_store(store, write=True) as engine:
-        kept = await engine.patch_session(session, pinned=not undo)
-        [shape] = await session_shapes(engine, [kept])
-    show(json, shape, [f"{kept.id} is {'pinned no more' if undo else 'pinned'}"])
+        changed = await engine.patch_session(session, pinned=not undo)
+        [shape] = await session_shapes(engine, [changed])
+    show(json, shape, [f"{changed.id} is {'no longer pinned' if undo else 'pinned'}"])
 
 
 async def rm(
     session: str,
     /,
     *,
-    force: Annotated[bool, flag("Also while something runs on it.")] = False,
+    force: Annotated[bool, flag("Also while it is running.")] = False,
     store: Store = None,
 ) -> None:
-    """Remove a session for good, with its subagent sessions. Branches of it stay.
+    """Delete a session permanently, with its subagent sessions. Its branches stay.
 
     Example: clew rm ses_… --force
     """
     async with open_store(store, write=True) as engine:
         await engine.delete_session(session, force=force)
-    print(f"{plain(session)} is removed")
+    print(f"deleted {plain(session)}")
 
 
 COMMANDS: Final[tuple[Callable[..., Any], ...]] = (ls, show_, queue, abort, archive, pin, rm)

@@ -1,6 +1,6 @@
-"""What is set up: the models that can be named, the agents, and every setting with the place it was read from.
+"""``clew models``, ``agents`` and ``config``: models, agents, and all settings with their source.
 
-Secrets are never printed, not even in part: whoever reads a log or a screen has them then.
+Secrets are never printed, not even in part: output ends up in logs and screenshots.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _HIDDEN: Final = "(set)"
 
 
 class TurnConfig(msgspec.Struct, frozen=True):
-    """One setting: its name, its effective value without secrets, and where it came from."""
+    """One setting: its name, its effective value without secrets, and its source."""
 
     name: str
     value: Any
@@ -45,12 +45,11 @@ class TurnConfig(msgspec.Struct, frozen=True):
 
 
 async def models(*, store: Store = None, json: Json = False) -> None:
-    """List the models that can be named, with what they can and their variants; those that cannot be used say what is
-    missing.
+    """List the models with their abilities and variants, and why unusable ones cannot be used.
 
     Example: clew models
     """
-    # Which models there are is decided by the environment and the settings, not by a store.
+    # Models depend on the environment and the settings, not on a store.
     async with clew.open("memory:", config="user") as engine:
         listed = await engine.models()
     width = max((len(model.id) for model in listed), default=0)
@@ -69,17 +68,17 @@ def _abilities(model: ModelListing) -> str:
         "documents": "application/pdf" in model.files,
         "tools": model.tools,
         "cache": model.caching,
-        "(figures are guesses)": not model.known,
+        "(estimated limits)": not model.known,
     }
     return f"{model.max_output:>7,} out  " + " ".join(name for name, is_so in has.items() if is_so)
 
 
 async def agents(*, store: Store = None, json: Json = False) -> None:
-    """List the agents that a session in this folder can have, then what was left out of their files, and why.
+    """List the agents for sessions in this folder, then problems in their files.
 
     Example: clew agents
     """
-    # As with models: the settings and the folder decide, not a store.
+    # Agents depend on the settings and the folder, not on a store.
     async with clew.open("memory:", config="user") as engine:
         found = await engine.agents(Path.cwd())
     width = max(len(agent.name) for agent in found.agents)
@@ -90,7 +89,7 @@ async def agents(*, store: Store = None, json: Json = False) -> None:
 
 
 async def config(*, store: Store = None, json: Json = False) -> None:
-    """Show every setting, its value, and where that was read. Secrets are not shown.
+    """List all settings with their values and sources, without secrets.
 
     Example: clew config --json
     """
@@ -103,27 +102,27 @@ async def config(*, store: Store = None, json: Json = False) -> None:
     show(json, {"settings": settings}, lines)
     if unknown := unknown_settings(os.environ):
         names = ", ".join(unknown)
-        print(plain(f"clew: the config file has keys that clew does not know, and ignores: {names}"), file=sys.stderr)
+        print(plain(f"clew: ignoring unknown keys in the config file: {names}"), file=sys.stderr)
     try:
-        # Providers, agents and models read their settings themselves: what they refuse shows when a session begins.
+        # Providers, agents and models validate their settings only when a session is created.
         async with clew.open("memory:", config="user") as engine:
             await engine.create_session(workspace_root=Path.cwd())
     except ClewError as error:
-        print(plain(f"clew: no session could begin in this folder: {error} ({error.code})"), file=sys.stderr)
+        print(plain(f"clew: no session can be created in this folder: {error} ({error.code})"), file=sys.stderr)
 
 
 COMMANDS: Final[tuple[Callable[..., Any], ...]] = (models, agents, config)
 
 
 def list_settings(store: str | None, environ: Mapping[str, str]) -> list[TurnConfig]:
-    """Places first, then every setting by its full name, then the variables clew and its providers look at."""
+    """Return paths first, then all settings by full name, then the environment variables of clew and its providers."""
     path = config_folder(environ) / "config.toml"
     loaded = load_config(path, environ)
     written = tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     chosen: Source = "option" if store else "environment" if environ.get("CLEW_STORE") else "default"
     made = path.with_name("token").exists()
     token_from: Source = "environment" if environ.get("CLEW_TOKEN") else "file" if made else "default"
-    token = "(made by the first `clew serve`)" if token_from == "default" else _HIDDEN
+    token = "(created by the first `clew serve`)" if token_from == "default" else _HIDDEN
     places = [
         TurnConfig("config file", str(path), "file" if path.exists() else "default"),
         TurnConfig(
@@ -143,7 +142,7 @@ def list_settings(store: str | None, environ: Mapping[str, str]) -> list[TurnCon
 
 
 def _workspace_model() -> list[TurnConfig]:
-    """The model that the present folder names for sessions that begin in it, or what is wrong with its file."""
+    """Return the default model of the current folder, or what is wrong with its file."""
     try:
         named = find_workspace_model(Path.cwd())
     except (InvalidInput, OSError) as error:
@@ -152,10 +151,10 @@ def _workspace_model() -> list[TurnConfig]:
 
 
 def _sandbox(config: Config) -> str:
-    """What holds around `bash` on this machine, which the setting alone does not tell."""
+    """Return the effective sandbox of `bash` on this machine."""
     if config.tools.sandbox == "off":
         able = find_sandbox("workspace").by
-        return f"off; {able} could do it here" if able else "off; nothing here could do it"
+        return f"off; {able} is available" if able else "off; no sandbox is available"
     return find_sandbox(config.tools.sandbox).described
 
 
@@ -170,11 +169,11 @@ def _settings(group: Config | msgspec.Struct, written: Mapping[str, Any], under:
 
 
 def redact(name: str, value: Any) -> Any:
-    """A value without what must stay secret: whole values by their names, and logins in addresses."""
+    """Return a value without secrets: values with secret names, and logins in addresses."""
     if isinstance(value, msgspec.Struct):
         value = msgspec.to_builtins(value)
     if isinstance(value, Mapping):
-        # Headers, and variables of a server, have names of their own, and most that anybody sets carry a key.
+        # Headers and environment variables of servers have arbitrary names, and mostly hold keys.
         return {key: _HIDDEN if name in ("headers", "env") else redact(str(key), inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [redact(name, inner) for inner in value]

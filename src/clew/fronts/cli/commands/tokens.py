@@ -1,4 +1,4 @@
-"""Tokens of owners: who may use a server beside whoever started it."""
+"""``clew token``: tokens of owners, who can use a server in addition to the administrator."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from clew.tools.process.owner_sandbox import find_owner_sandbox
 
 __all__ = ["COMMANDS"]
 
-tokens = cyclopts.App(name="token", help="Tokens of owners: each sees their own sessions on `clew serve`.")
+tokens = cyclopts.App(name="token", help="Owner tokens: each owner sees only their own sessions on `clew serve`.")
 
 
 @tokens.command
@@ -24,24 +24,24 @@ def add(
     name: str,
     /,
     *,
-    root: Annotated[list[Path] | None, option("A folder their sessions may work in, or below; may come again.")] = None,
+    root: Annotated[list[Path] | None, option("A folder their sessions may work in or below; repeatable.")] = None,
 ) -> None:
-    """Make a token for an owner and print it, this once. A server takes it at once.
+    """Create an owner's token and print it; it cannot be shown again. Running servers accept it immediately.
 
     Example: clew token add ada --root /srv/ada
     """
     roots = tuple(str(folder.expanduser().resolve()) for folder in root or ())
     token = OwnerTokens().add(name, SystemClock().now_ms(), roots)
     print(token)
-    where = f"only in these folders: {', '.join(map(plain, roots))}" if roots else "in no folder: no --root was given"
+    where = f"only in these folders: {', '.join(map(plain, roots))}" if roots else "in no folder (no --root was given)"
     notes = (
-        f"the token is shown once; {plain(name)} opens the page with #token= and the token at the end of its address",
-        f"{plain(name)} can create sessions, see and change only their own ones, and answer their approvals",
+        f"the token is shown only once; {plain(name)} opens the page with #token=TOKEN at the end of its address",
+        f"{plain(name)} can create sessions, see and change only their own, and answer their approvals",
         f"these sessions work {where}; each can use only the files of its own workspace",
         "their bash commands run only in a sandbox without network, for any value of tools.sandbox; "
         + find_owner_sandbox().here,
-        "they use your model keys, can fetch public web pages, and can use MCP servers with a url, and those with a "
-        "command and owners = true",
+        "they use your model keys, can fetch public web pages, and can use MCP servers with a url, or with a command "
+        "and owners = true",
     )
     for line in notes:
         print(f"clew: {line}", file=sys.stderr)
@@ -49,7 +49,7 @@ def add(
 
 @tokens.command(name="list")
 def list_tokens(*, json: Json = False) -> None:
-    """Who has a token, and the folders they may work in.
+    """List the owners who have a token, and their folders.
 
     Example: clew token list
     """
@@ -63,7 +63,7 @@ def list_tokens(*, json: Json = False) -> None:
 
 @tokens.command
 def revoke(name: str, /) -> None:
-    """Take an owner's token away; it is good for nothing from now on. Their sessions stay.
+    """Revoke an owner's token. Their sessions stay.
 
     Example: clew token revoke ada
     """

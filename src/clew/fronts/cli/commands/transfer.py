@@ -1,4 +1,4 @@
-"""``clew search``, ``export`` and ``import``: finding what was said, and carrying sessions out and in as files."""
+"""``clew search``, ``export`` and ``import``: search messages, and transfer sessions as files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import cyclopts
 
 from clew.errors import InvalidInput
 from clew.fronts.cli.command import Json, Store, flag, open_store, option, session_shapes, show
-from clew.fronts.cli.commands.moving import move_in
+from clew.fronts.cli.commands.import_from import import_sessions
 from clew.fronts.cli.safe_text import plain, plain_json
 from clew.interop.programs.import_report import Program
 
@@ -29,26 +29,26 @@ async def search(
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """Find messages by their words, in every session, hidden ones too. The last word may be unfinished.
+    """Search messages in all sessions, including hidden ones. The last word may be incomplete.
 
     Example: clew search "minotaur"
     """
-    # The index is brought up to date by the first search, so this writes.
+    # The first search updates the index, so this writes.
     async with open_store(store, write=True) as engine:
         page = await engine.search(text, limit=limit, session_id=session, wait=True)
-    # What was found is marked for programs and files; on a terminal it would be two stars too many.
+    # Matches are marked with ** for programs and files, but not on a terminal.
     marked = not sys.stdout.isatty()
     hits = [
         f"{hit.session_id}  {hit.message_id}  {'hidden  ' if hit.hidden else ''}"
         + " ".join((hit.snippet if marked else hit.snippet.replace("**", "")).split())
         for hit in page.hits
     ]
-    show(json, page, hits or (["nothing found"] if sys.stdout.isatty() else []))
+    show(json, page, hits or (["no results"] if sys.stdout.isatty() else []))
     if not page.complete:
-        print("clew: not all is indexed yet, there may be more; ask again in a while", file=sys.stderr)
+        print("clew: the index is not complete yet; search again later for more results", file=sys.stderr)
     if page.next_cursor is not None and sys.stdout.isatty():
-        more = "or more" if page.at_least else "places"
-        print(f"clew: {len(hits)} of {page.total:,} {more}; --limit shows up to 100", file=sys.stderr)
+        more = "or more " if page.at_least else ""
+        print(f"clew: {len(hits)} of {page.total:,} {more}results; --limit shows up to 100", file=sys.stderr)
 
 
 async def export(
@@ -56,12 +56,12 @@ async def export(
     /,
     *,
     format: Literal["json", "jsonl", "md", "html", "ai-sdk", "openai", "claude-code", "pi"] = "json",
-    out: Annotated[Path | None, option("A new file; without it the export is printed.")] = None,
-    keep_secrets: Annotated[bool, flag("Do not strike out what looks like a key or a password.")] = False,
-    hidden: Annotated[bool, flag("Also what left the conversation.")] = False,
+    out: Annotated[Path | None, option("The file to create; by default the export is printed.")] = None,
+    keep_secrets: Annotated[bool, flag("Do not redact likely keys and passwords.")] = False,
+    hidden: Annotated[bool, flag("Include messages that left the conversation.")] = False,
     store: Store = None,
 ) -> None:
-    """Write a session as a file: json and jsonl whole, md and html for reading.
+    """Export a session: json and jsonl are complete, md and html are for reading.
 
     Example: clew export ses_… --format html --out session.html
     """
@@ -78,41 +78,41 @@ async def export(
 
 
 def _write_new(file: Path, data: bytes) -> None:
-    """A file of the user's own that was not there before: a transcript is nobody else's business."""
+    """Create a new file that only the user can read."""
     try:
         with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as target:
             target.write(data)
     except OSError as error:
-        hint = "; name another --out" if isinstance(error, FileExistsError) else ""
+        hint = "; choose another --out" if isinstance(error, FileExistsError) else ""
         raise InvalidInput(f"{file} cannot be written: {error.strerror}{hint}") from error
 
 
 async def import_(
     file: Annotated[
-        Path | None, cyclopts.Parameter(help="An export as json or jsonl; - reads stdin.", allow_leading_hyphen=True)
+        Path | None, cyclopts.Parameter(help="A json or jsonl export; - reads stdin.", allow_leading_hyphen=True)
     ] = None,
     /,
     *,
     from_: Annotated[
-        Program | None, option("Sessions of another program: all in its usual place, or those of FILE.", "--from")
+        Program | None, option("Import sessions of another program: from its default location, or from FILE.", "--from")
     ] = None,
-    list_: Annotated[bool, flag("Of another program: only say what is there.", "--list")] = False,
-    only: Annotated[tuple[str, ...], option("Of another program: the session of this id. May come again.")] = (),
-    workspace: Annotated[Path | None, option("The folder it is to work in; without it, it has none.")] = None,
+    list_: Annotated[bool, flag("With --from: only list the sessions.", "--list")] = False,
+    only: Annotated[tuple[str, ...], option("With --from: only the session with this id; repeatable.")] = (),
+    workspace: Annotated[Path | None, option("The workspace of the sessions; by default none.")] = None,
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """Take in a session that was exported, or those of another program. Each comes whole or not at all.
+    """Import an exported session, or sessions of another program. Each is imported completely or not at all.
 
     Example: clew import session.json
     Example: clew import --from claude-code --list
     """
     folder = await asyncio.to_thread(workspace.resolve) if workspace is not None else None
     if from_ is not None:
-        await move_in(from_, file, list_only=list_, only=only, workspace=folder, store=store, json=json)
+        await import_sessions(from_, file, list_only=list_, only=only, workspace=folder, store=store, json=json)
         return
     if file is None or list_ or only:
-        raise InvalidInput("name a file, or a program with --from; --list and --only are for sessions of a program")
+        raise InvalidInput("give a file, or a program with --from; --list and --only need --from")
     if str(file) == "-":
         data = sys.stdin.buffer.read()
     else:

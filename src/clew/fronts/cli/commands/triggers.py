@@ -1,4 +1,4 @@
-"""``clew schedule``, ``clew hook`` and ``clew events``: turns that no human started, and what came in and went out."""
+"""``clew schedule``, ``clew hook`` and ``clew events``: turns started by triggers, and the event ledger."""
 
 from __future__ import annotations
 
@@ -24,23 +24,21 @@ from clew.triggers.values.webhook import Webhook
 
 __all__ = ["COMMANDS"]
 
-schedules = cyclopts.App(
-    name="schedule", help="Prompts that are sent by themselves. They fire while `clew serve` runs."
-)
-hooks = cyclopts.App(name="hook", help="Webhooks: other programs start turns by POST /api/hooks/NAME, signed.")
+schedules = cyclopts.App(name="schedule", help="Scheduled prompts. They run while `clew serve` runs.")
+hooks = cyclopts.App(name="hook", help="Webhooks: other programs start turns with a signed POST /api/hooks/NAME.")
 
 
 @cyclopts.Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class Destination:
-    """Where the turns of a trigger go: the options that say so."""
+    """The options for the session of a trigger's turns."""
 
-    session: Annotated[str | None, option("In this session; it goes with that.", "--session")] = None
-    label: Annotated[str | None, option("In the session of this label, made when missing.")] = None
-    key: Annotated[str | None, option("In the session of this routing key, made when missing.")] = None
-    model: Annotated[str | None, option("provider/model or provider/model:variant.", "--model")] = None
+    session: Annotated[str | None, option("Run in this session; deleted with it.", "--session")] = None
+    label: Annotated[str | None, option("Run in the session with this label, created if missing.")] = None
+    key: Annotated[str | None, option("Run in the session with this routing key, created if missing.")] = None
+    model: Annotated[str | None, option("provider/model, optionally with :variant.", "--model")] = None
     agent: Annotated[str | None, option("The agent that answers.")] = None
-    workspace: Annotated[Path | None, option("The folder of a session that is made.")] = None
+    workspace: Annotated[Path | None, option("The folder of a created session.")] = None
 
     def routing(self) -> Routing:
         return Routing(
@@ -49,7 +47,7 @@ class Destination:
             key=self.key,
             model=self.model,
             agent=self.agent,
-            # A relative folder is one of this process, not of the server's.
+            # A relative folder is relative to this process, not to the server.
             workspace_root=None if self.workspace is None else str(self.workspace.expanduser().absolute()),
         )
 
@@ -58,7 +56,7 @@ _NOWHERE: Final = Destination()
 
 
 def _where(routing: Routing) -> str:
-    """Which session, for a person."""
+    """Return the destination as text."""
     return " ".join(f"{name} {value}" for name, value in routing.chosen().items()) or "a new session each time"
 
 
@@ -75,26 +73,26 @@ async def add_schedule(
     prompt: str,
     /,
     *,
-    timezone: Annotated[str, option("The zone whose clock counts, such as Europe/Vienna.")] = "UTC",
-    name: Annotated[str | None, option("What it is called.")] = None,
+    timezone: Annotated[str, option("The time zone, such as Europe/Vienna.")] = "UTC",
+    name: Annotated[str | None, option("The name of the schedule.")] = None,
     missed: Annotated[
-        Literal["skip", "once"], option("Runs missed while nobody served: left out, or made up for once.")
+        Literal["skip", "once"], option("Runs missed while no server ran: skip them, or run once.")
     ] = "skip",
-    paused: Annotated[bool, flag("Do not fire until resumed.")] = False,
+    paused: Annotated[bool, flag("Create it paused.")] = False,
     to: Destination = _NOWHERE,
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """Keep a schedule; prints its id. Without a session, a label or a key each run has a session of its own.
+    """Create a schedule. Prints its id. Without --session, --label or --key each run gets its own session.
 
     Example: clew schedule add "0 9 * * MON-FRI" "what is new?" --timezone Europe/Vienna
     """
     async with open_store(store, write=True, make=True) as engine:
         routing = to.routing()
-        kept = await engine.schedules.add(
+        added = await engine.schedules.add(
             cron, prompt, timezone=timezone, name=name, missed=missed, paused=paused, routing=routing
         )
-    show(json, kept, [kept.id])
+    show(json, added, [added.id])
 
 
 @schedules.command(name="watch")
@@ -105,22 +103,22 @@ async def watch_resource(
     prompt: str | None = None,
     /,
     *,
-    name: Annotated[str | None, option("What it is called.")] = None,
+    name: Annotated[str | None, option("The name of the watch.")] = None,
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """Tell a session whenever a resource of an MCP server changes; prints the id under which that is kept.
+    """Notify a session whenever a resource of an MCP server changes. Prints the id of the watch.
 
     Example: clew schedule watch ses_… tracker issue://7 "Issue 7 has changed: read it."
     """
     async with open_store(store, write=True) as engine:
-        kept = await engine.schedules.watch(session, server, uri, prompt=prompt, name=name)
-    show(json, kept, [kept.id])
+        added = await engine.schedules.watch(session, server, uri, prompt=prompt, name=name)
+    show(json, added, [added.id])
 
 
 @schedules.command(name="ls")
 async def list_schedules(*, store: Store = None, json: Json = False) -> None:
-    """List the schedules: id, when it fires next in UTC, expression and zone, name or prompt, what is wrong after !.
+    """List schedules: id, next run in UTC, expression and zone, name or prompt, and errors after !.
 
     Example: clew schedule ls
     """
@@ -137,7 +135,7 @@ async def list_schedules(*, store: Store = None, json: Json = False) -> None:
 
 @schedules.command(name="show")
 async def show_schedule(schedule: str, /, *, store: Store = None, json: Json = False) -> None:
-    """Show a schedule, line by line.
+    """Show a schedule.
 
     Example: clew schedule show sch_…
     """
@@ -147,7 +145,7 @@ async def show_schedule(schedule: str, /, *, store: Store = None, json: Json = F
 
 @schedules.command(name="pause")
 async def pause_schedule(schedule: str, /, *, store: Store = None, json: Json = False) -> None:
-    """Let a schedule rest. What would be due meanwhile is not made up for.
+    """Pause a schedule. Runs that fall into the pause are skipped.
 
     Example: clew schedule pause sch_…
     """
@@ -157,7 +155,7 @@ async def pause_schedule(schedule: str, /, *, store: Store = None, json: Json = 
 
 @schedules.command(name="resume")
 async def resume_schedule(schedule: str, /, *, store: Store = None, json: Json = False) -> None:
-    """Let a schedule go on.
+    """Resume a schedule.
 
     Example: clew schedule resume sch_…
     """
@@ -167,18 +165,18 @@ async def resume_schedule(schedule: str, /, *, store: Store = None, json: Json =
 
 @schedules.command(name="rm")
 async def remove_schedule(schedule: str, /, *, store: Store = None) -> None:
-    """Take a schedule out. What it has run stays.
+    """Delete a schedule. Its past runs stay.
 
     Example: clew schedule rm sch_…
     """
     async with open_store(store, write=True) as engine:
         await engine.schedules.remove(schedule)
-    print(f"{plain(schedule)} is removed")
+    print(f"deleted {plain(schedule)}")
 
 
 @schedules.command(name="run")
 async def run_schedule(schedule: str, /, *, store: Store = None, json: Json = False) -> None:
-    """Run a schedule now, paused or not; its next time stays. Prints the id of the session it runs in.
+    """Run a schedule now, even if it is paused; its next run is unchanged. Prints the session's id.
 
     Example: clew schedule run sch_…
     """
@@ -188,13 +186,13 @@ async def run_schedule(schedule: str, /, *, store: Store = None, json: Json = Fa
 
 
 async def _run(engine: AnyEngine, schedule_id: str) -> Received:
-    """A server goes on by itself; here the run is waited for, since it would end with this process."""
+    """Run a schedule. In this process, wait for the turn, which would end with it."""
     if not isinstance(engine, Engine):
         return await engine.schedules.run(schedule_id)
     events = engine.subscribe()
     coming = asyncio.ensure_future(anext(events))
     try:
-        # Listening comes first, so that no end is missed.
+        # Subscribe first, so that the end is not missed.
         await asyncio.sleep(0)
         received = await engine.schedules.run(schedule_id)
         while received.event_id in [event.id for event in await engine.store.open_events(received.session_id)]:
@@ -239,13 +237,13 @@ def _show_schedule(schedule: Schedule, json: bool) -> None:
     show(json, schedule, _rows(rows))
 
 
-# Webhooks. Their secrets are printed once, when they are made; one that came from outside is not.
+# Webhooks. A created secret is printed once; a secret of the sender is not printed.
 
-SecretFile = Annotated[Path | None, option("The file with the secret that the sender made; - is standard input.")]
+SecretFile = Annotated[Path | None, option("A file with the sender's secret; - reads stdin.")]
 
 
 def _secret_in(file: Path | None) -> str | None:
-    """A secret never stands on the command line, where every process of the machine can read it."""
+    """Read a secret from a file: other processes can see command lines."""
     if file is None:
         return None
     try:
@@ -255,9 +253,9 @@ def _secret_in(file: Path | None) -> str | None:
 
 
 def _show_secret(made: Webhook, file: Path | None, json: bool) -> None:
-    show(json, show_webhook(made, secret=file is None), [made.secret if file is None else f"{made.name} is kept"])
+    show(json, show_webhook(made, secret=file is None), [made.secret if file is None else f"saved {made.name}"])
     if not json:
-        # Beside what a script reads: where the deliveries go.
+        # On stderr, apart from the output for scripts.
         print(f"clew: deliveries go to POST /api/hooks/{plain(made.key)} of `clew serve`", file=sys.stderr)
 
 
@@ -266,17 +264,17 @@ async def add_hook(
     name: str,
     /,
     *,
-    scheme: Annotated[Scheme, option("How the sender signs: Standard Webhooks, or a scheme of its own.")] = "standard",
+    scheme: Annotated[Scheme, option("The sender's signature scheme; standard is Standard Webhooks.")] = "standard",
     secret_file: SecretFile = None,
-    prompt: Annotated[str | None, option("What is said before what was sent.")] = None,
-    paused: Annotated[bool, flag("Refuse deliveries until resumed.")] = False,
+    prompt: Annotated[str | None, option("Text to put before the delivered content.")] = None,
+    paused: Annotated[bool, flag("Create it paused: deliveries are refused.")] = False,
     to: Destination = _NOWHERE,
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """Keep a webhook; prints its secret, this once. Without a routing each delivery has a session of its own.
+    """Create a webhook. Prints its secret, which cannot be shown again. By default each delivery gets its own session.
 
-    Stripe and Slack make the secret themselves: put what they show into a file and name it, - for what is typed in.
+    Stripe and Slack create the secret themselves: save it to a file and pass --secret-file, or - for stdin.
 
     Example: clew hook add builds --prompt "A build ended. What is to do?" --label builds
     """
@@ -290,7 +288,7 @@ async def add_hook(
 
 @hooks.command(name="ls")
 async def list_hooks(*, store: Store = None, json: Json = False) -> None:
-    """List the webhooks: name, whether it is open, how it is signed, where it leads.
+    """List webhooks: name, state, signature scheme, destination.
 
     Example: clew hook ls
     """
@@ -312,7 +310,7 @@ async def show_hook(name: str, /, *, store: Store = None, json: Json = False) ->
 
 @hooks.command(name="pause")
 async def pause_hook(name: str, /, *, store: Store = None, json: Json = False) -> None:
-    """Refuse deliveries until it is resumed.
+    """Pause a webhook: deliveries are refused.
 
     Example: clew hook pause builds
     """
@@ -322,7 +320,7 @@ async def pause_hook(name: str, /, *, store: Store = None, json: Json = False) -
 
 @hooks.command(name="resume")
 async def resume_hook(name: str, /, *, store: Store = None, json: Json = False) -> None:
-    """Take deliveries again.
+    """Resume a webhook.
 
     Example: clew hook resume builds
     """
@@ -332,7 +330,7 @@ async def resume_hook(name: str, /, *, store: Store = None, json: Json = False) 
 
 @hooks.command(name="rotate")
 async def rotate_hook(name: str, /, *, secret_file: SecretFile = None, store: Store = None, json: Json = False) -> None:
-    """Print a new secret, this once, or take the sender's own; the old one counts no more.
+    """Replace a webhook's secret. Prints the new one once, unless it is the sender's. The old one becomes invalid.
 
     Example: clew hook rotate builds
     """
@@ -343,13 +341,13 @@ async def rotate_hook(name: str, /, *, secret_file: SecretFile = None, store: St
 
 @hooks.command(name="rm")
 async def remove_hook(name: str, /, *, store: Store = None) -> None:
-    """Take a webhook out. What came in stays.
+    """Delete a webhook. Past deliveries stay.
 
     Example: clew hook rm builds
     """
     async with open_store(store, write=True) as engine:
         await engine.webhooks.remove(name)
-    print(f"{plain(name)} is removed")
+    print(f"deleted {plain(name)}")
 
 
 def _state(webhook: Webhook) -> str:
@@ -373,15 +371,15 @@ def _show_hook(webhook: Webhook, json: bool) -> None:
 
 async def events(
     *,
-    session: Annotated[str | None, option("Of this session alone.")] = None,
-    source: Annotated[str | None, option("Of this source alone.")] = None,
-    turn: Annotated[str | None, option("Of this turn alone.")] = None,
+    session: Annotated[str | None, option("Only of this session.")] = None,
+    source: Annotated[str | None, option("Only of this source.")] = None,
+    turn: Annotated[str | None, option("Only of this turn.")] = None,
     limit: int = 50,
-    cursor: Annotated[str | None, option("Go on where a page ended.")] = None,
+    cursor: Annotated[str | None, option("The cursor of the next page.")] = None,
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """List the events ledger, newest first: time, in or out, source and id, session, status.
+    """List the event ledger, newest first: time, direction, source and id, session, status.
 
     Example: clew events --source github
     """

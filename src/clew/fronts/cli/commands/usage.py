@@ -1,4 +1,4 @@
-"""``clew usage``: what all model calls have used and cost, as a table."""
+"""``clew usage``: token usage and cost of model calls, as a table."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _COLUMNS: Final = ("calls", "input", "output", "reasoning", "cache_read", "cache
 
 async def usage(
     *,
-    by: Annotated[Grouping, option("What calls are added up by.")] = "day",
-    since: Annotated[str | None, option("The first day, or moment, that counts (UTC).", "--from")] = None,
-    until: Annotated[str | None, option("The last day that counts, or the moment before which.", "--to")] = None,
+    by: Annotated[Grouping, option("How to group calls.")] = "day",
+    since: Annotated[str | None, option("The first day, or the start time (UTC).", "--from")] = None,
+    until: Annotated[str | None, option("The last day, or the end time (UTC).", "--to")] = None,
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """Show what models have used and cost, over every call: answers, titles, summaries, tries that failed.
+    """Show token usage and cost of all model calls: answers, titles, summaries, failed attempts.
 
     Example: clew usage --by model --from 2026-01-01
     """

@@ -1,4 +1,4 @@
-"""``clew import --from``: the sessions of another program, found where it keeps them, listed and taken in."""
+"""``clew import --from``: list or import the sessions of another program, from its default location."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from clew.interop.programs.import_report import Arrival, Fate, Moved, Program, R
 if TYPE_CHECKING:
     from clew.interop.programs.disk import DiscoveredSession, SessionPreview
 
-__all__ = ["move_in"]
+__all__ = ["import_sessions"]
 
 _OUTCOMES: Final[dict[Moved, str]] = {
     "new": "new",
-    "grown": "with what was new",
-    "same": "here already",
-    "apart": "here, and not brought up to date",
+    "grown": "updated",
+    "same": "already imported",
+    "apart": "already imported, not updated",
 }
 _FATES: Final[dict[Fate, str]] = {
-    "kept": "kept beside the conversation",
-    "changed": "came otherwise than it was",
-    "lost": "only in their files",
+    "kept": "stored as metadata",
+    "changed": "converted",
+    "lost": "not imported",
 }
 
 
@@ -43,7 +43,7 @@ class _Report(msgspec.Struct, frozen=True):
     unread: tuple[_Unread, ...]
 
 
-async def move_in(
+async def import_sessions(
     program: Program,
     path: Path | None,
     *,
@@ -53,13 +53,13 @@ async def move_in(
     store: str | None,
     json: bool,
 ) -> None:
-    """List them, or take them in one by one and say what became of each."""
+    """List sessions of a program, or import them one by one and print the result of each."""
     from clew.interop.programs.disk import find_sessions
 
     found = await asyncio.to_thread(find_sessions, program, path)
     looked = [one async for one in _look(found, only)]
     if missing := [id_ for id_ in only if id_ not in {one.id for _, one in looked}]:
-        raise InvalidInput(f"there is no session {missing[0]} of {program}; --list says which there are")
+        raise InvalidInput(f"{program} has no session {missing[0]}; --list lists its sessions")
     if list_only:
         there = sorted((one for _, one in looked), key=lambda one: (-one.updated_at, one.id))
         show(json, there, _each_one_line(_line(one) for one in there))
@@ -68,11 +68,11 @@ async def move_in(
     unread: list[_Unread] = []
     async with open_store(store, write=True, make=True) as engine:
         for number, (one, about) in enumerate(looked, start=1):
-            _tell_progress("took", number, len(looked))
+            _show_progress("imported", number, len(looked))
             if about.problem is not None:
                 unread.append(_Unread(about.path, about.problem))
                 continue
-            # What lies in the program's own place was made by this user, so the folder it names is believed.
+            # Files in the program's default location are this user's own, so their folder is trusted.
             folder = workspace or (Path(about.folder) if path is None and about.folder else None)
             if folder is not workspace and folder is not None and not await asyncio.to_thread(folder.is_dir):
                 folder = None
@@ -84,16 +84,16 @@ async def move_in(
                 unread.append(_Unread(about.path, str(error)))
     show(json, _Report(tuple(arrivals), tuple(unread)), _each_one_line(_report(program, arrivals, unread)))
     if unread and not arrivals:
-        raise InvalidInput(f"none of {plural(len(unread), 'session')} of {program} could be taken in")
+        raise InvalidInput(f"none of {plural(len(unread), 'session')} of {program} could be imported")
 
 
-async def _look(found: list[DiscoveredSession], only: Sequence[str]) -> Any:
-    """Each session with what is in it; of those asked for, where some were."""
-    from clew.interop.programs.disk import preview
+async def _look(found: list[Found], only: Sequence[str]) -> Any:
+    """Yield the sessions with their content; only those of ``only``, if given."""
+    from clew.interop.programs.disk import listed
 
     for number, one in enumerate(found, start=1):
-        _tell_progress("looked at", number, len(found))
-        about: SessionPreview = await asyncio.to_thread(preview, one)
+        _show_progress("read", number, len(found))
+        about: Listed = await asyncio.to_thread(listed, one)
         if not only or about.id in only:
             yield one, about
 
@@ -104,20 +104,20 @@ async def _bytes_of(found: DiscoveredSession) -> bytes:
     return await asyncio.to_thread(read_discovered, found)
 
 
-def _tell_progress(what: str, number: int, of: int) -> None:
-    """On a terminal, how far it is, on one line that the next one takes the place of."""
+def _show_progress(what: str, number: int, of: int) -> None:
+    """Show progress on a terminal, in one line that is overwritten."""
     if sys.stderr.isatty():
         print(f"\r\x1b[K{what} {number} of {of}", end="\r\x1b[K" if number == of else "", file=sys.stderr, flush=True)
 
 
 def _each_one_line(lines: Iterable[str]) -> Iterator[str]:
-    """Ids, folders and names of files are anybody's words: none of them begins a line that looks like ours."""
+    """Remove line breaks: ids, folders and file names are untrusted, and must not look like a line of clew."""
     return (" ".join(line.splitlines()) for line in lines)
 
 
 def _line(one: SessionPreview) -> str:
     if one.problem is not None:
-        return f"{one.id}  cannot come: {one.problem}"
+        return f"{one.id}  cannot be imported: {one.problem}"
     below = f"  {plural(one.subagents, 'subagent')}" if one.subagents else ""
     when = moment(one.updated_at) if one.updated_at else "-"
     about = f"{plural(one.turns, 'turn')}{below}  {one.folder or '-'}  {' '.join((one.title or '').split())}"
@@ -126,10 +126,10 @@ def _line(one: SessionPreview) -> str:
 
 def _report(program: Program, arrivals: list[Arrival], unread: list[_Unread]) -> Iterator[str]:
     for one in arrivals:
-        told = f"{plural(one.turns, 'turn')}  " if one.outcome in ("new", "grown") else ""
+        turns = f"{plural(one.turns, 'turn')}  " if one.outcome in ("new", "grown") else ""
         why = f": {one.why}" if one.why else ""
-        yield f"{one.session_id}  {_OUTCOMES[one.outcome]}{why}  {told}{' '.join((one.title or '').split())}"
-    yield from (f"{one.path}  was not read: {one.why}" for one in unread)
+        yield f"{one.session_id}  {_OUTCOMES[one.outcome]}{why}  {turns}{' '.join((one.title or '').split())}"
+    yield from (f"{one.path}  not read: {one.why}" for one in unread)
     counts = {outcome: sum(one.outcome == outcome for one in arrivals) for outcome in _OUTCOMES}
     sums = [f"{number} {_OUTCOMES[outcome]}" for outcome, number in counts.items() if number]
     sums += [f"{len(unread)} not read"] if unread else []
@@ -138,7 +138,7 @@ def _report(program: Program, arrivals: list[Arrival], unread: list[_Unread]) ->
 
 
 def _remarks(remarks: Iterable[Remark]) -> Iterator[str]:
-    """What the files hold beside the conversations, by what became of it."""
+    """Yield data that is not part of conversations, by how it was handled."""
     counts: dict[tuple[Fate, str], int] = {}
     for one in remarks:
         counts[one.fate, one.what] = counts.get((one.fate, one.what), 0) + one.count
