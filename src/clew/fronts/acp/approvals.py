@@ -184,10 +184,10 @@ class ApprovalRequests:
         except Refused as error:
             answer = {"action": "decline", "why": error.message}
         content = answer.get("content") if isinstance(answer, Mapping) else None
-        said = content.get("answer") if isinstance(content, Mapping) else None
-        if not isinstance(answer, Mapping) or answer.get("action") != "accept" or not isinstance(said, str):
-            said = "The user did not answer."
-        await self._engine().answer_question(self._session_id, wait.tool_call_id, said)
+        text = content.get("answer") if isinstance(content, Mapping) else None
+        if not isinstance(answer, Mapping) or answer.get("action") != "accept" or not isinstance(text, str):
+            text = "The user did not answer."
+        await self._engine().answer_question(self._session_id, wait.tool_call_id, text)
 
 
 def _question_of(call: Mapping[str, Any], *, numbered: bool = True) -> list[str]:

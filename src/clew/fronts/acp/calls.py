@@ -68,10 +68,10 @@ def describe_call(part: Mapping[str, Any], folder: str | None) -> dict[str, Any]
     if state in ("output-available", "output-error", "output-denied"):
         # Next to a diff the text of a successful edit adds nothing; an error does.
         output = p.output_of(part)
-        said = p.text_at(output, "text") if isinstance(output, Mapping) else None
-        said = p.result_text(part) if said is None else said
-        if said and (not content or status == "failed"):
-            content = [*content, {"type": "content", "content": text_block(said)}]
+        result = p.text_at(output, "text") if isinstance(output, Mapping) else None
+        result = p.result_text(part) if result is None else result
+        if result and (not content or status == "failed"):
+            content = [*content, {"type": "content", "content": text_block(result)}]
         if status == "completed":
             fields["rawOutput"] = output
     if content:

@@ -58,15 +58,15 @@ async def _retry(opened: OpenSession, engine: Operations, rest: str, prompt: Pro
 
 
 async def _rewind(opened: OpenSession, engine: Operations, rest: str, prompt: Prompt) -> str:
-    spoken = [message for message in await engine.messages(opened.id) if message.is_prompt]
+    prompts = [message for message in await engine.messages(opened.id) if message.is_prompt]
     number = int(rest) if rest.isascii() and rest.isdigit() else int(not rest)
-    if not 1 <= number <= len(spoken):
-        raise MessageNotFound(f"give a number from 1 (your newest message) to {len(spoken)}")
-    target = spoken[-number]
+    if not 1 <= number <= len(prompts):
+        raise MessageNotFound(f"the conversation has {len(prompts)} of your messages; give a number from 1, the newest")
+    target = prompts[-number]
     await engine.rewind(opened.id, target.id, mode="edit")
-    said = p.first_words(" ".join(target.texts), 80)
+    quoted = p.first_words(" ".join(target.texts), 80)
     await opened.say(
-        f"Rewound to before “{said}”. The messages after it left the conversation, though this editor may still show "
+        f"Rewound to before “{quoted}”. The messages after it left the conversation, though this editor may still show "
         "them; /unrewind restores them."
     )
     return "end_turn"

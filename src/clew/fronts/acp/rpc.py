@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from clew.convert import fit_json
 from clew.errors import ClewError, Invalid, NotFound
-from clew.fronts.acp.long_line import LongLine
 
 __all__ = ["Answer", "Closed", "Connection", "Refused"]
 
@@ -33,6 +34,16 @@ _MAX_BUFFERED: Final = 1 << 20
 """A sender waits while the peer has more unread bytes than this."""
 _GRACE_S: Final = 1.0
 MAX_LINE_BYTES: Final = 64 << 20
+# Parts of a line over the limit, of which only both ends are held: enough to read the id it belongs to.
+_END_BYTES: Final = 1024
+_ID: Final = rb'"id"\s*:\s*(-?\d{1,18}|"(?:[^"\\]|\\.){0,200}")'
+# Keys with short values; what follows a long value may be inside of it.
+_SHORT: Final = rb'(?:"(?:jsonrpc|method)"\s*:\s*"[^"\\]{0,200}"\s*,\s*)*'
+_FIRST: Final = re.compile(rb"\s*\{\s*" + _SHORT + _ID + rb"\s*,\s*" + _SHORT + rb'"(?:params|result|error)"')
+# Many implementations write the id last.
+_ANSWER: Final = re.compile(rb"\s*\{\s*" + _SHORT + rb"(?:" + _ID + rb"\s*,\s*)?" + _SHORT + rb'"(?:result|error)"')
+# A key right before the last brace is one of the message itself.
+_LAST: Final = re.compile(rb"[\]}\d\"el]\s*,\s*" + _ID + rb'\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*\Z')
 
 Read: TypeAlias = Callable[[], Awaitable[bytes]]
 Write: TypeAlias = Callable[[bytes], Awaitable[None]]
@@ -58,6 +69,31 @@ class Answer:
     def __init__(self, result: Any, then: Callable[[], None]) -> None:
         self.result = result
         self.then = then
+
+
+class LongLine:
+    """A line added piece by piece, of which only the two ends are held."""
+
+    def __init__(self) -> None:
+        self._head = self._tail = b""
+
+    def add(self, piece: bytes) -> None:
+        self._head += piece[: _END_BYTES - len(self._head)]
+        self._tail = (self._tail + piece[-_END_BYTES:])[-_END_BYTES:]
+
+    @property
+    def id(self) -> int | str | None:
+        """The id of the request or response; None if absent or unreadable."""
+        found = _FIRST.match(self._head) or _LAST.search(self._tail)
+        try:
+            return None if found is None else fit_json(found[1], int | str)
+        except msgspec.DecodeError:
+            return None
+
+    @property
+    def is_answer(self) -> bool:
+        """Whether it is a response to a request of clew."""
+        return _ANSWER.match(self._head) is not None
 
 
 class Handler:

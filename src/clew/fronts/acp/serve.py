@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -27,7 +28,6 @@ from clew.errors import (
 from clew.fronts.acp import params as a
 from clew.fronts.acp.commands import available_commands, find_command
 from clew.fronts.acp.content import parts_of
-from clew.fronts.acp.mcp_servers import name_servers
 from clew.fronts.acp.options import check_value, config_options, mode_state
 from clew.fronts.acp.rpc import (
     INVALID_REQUEST,
@@ -42,7 +42,7 @@ from clew.fronts.acp.rpc import (
 )
 from clew.fronts.acp.session import OpenSession, Prompt
 from clew.live.base import Event
-from clew.mcp_server import McpServer
+from clew.mcp_server import McpServer, check_servers
 from clew.session.api import Operations
 from clew.transcript import part as p
 from clew.transcript.session import Session
@@ -53,6 +53,8 @@ log = logging.getLogger("clew.acp")
 PROTOCOL_VERSION: Final = 1
 _RECONNECT_S: Final = (0.2, 0.5, 1.0, 2.0)
 _PAGE: Final = 50
+_NAME_INVALID: Final = re.compile(r"[^a-z0-9]+", re.ASCII)
+_MAX_SERVER_NAME: Final = 32
 
 FindAgain = Callable[[], Awaitable[Operations]]
 NewSession = Callable[[Any, Path], Awaitable[Session]]
@@ -409,7 +411,7 @@ def _check_request(given: a.NewSession | a.OpenedSession) -> dict[str, McpServer
     _check_absolute(given.cwd)
     if given.additional_directories:
         raise InvalidInput("additionalDirectories are not supported: a session works in one folder")
-    return name_servers(given.mcp_servers)
+    return _name_servers(given.mcp_servers)
 
 
 def _check_absolute(cwd: str) -> None:
@@ -421,9 +423,7 @@ def _check_folder(session: Session, cwd: str) -> None:
     """Raise unless the session works in the folder that the editor shows."""
     root = session.workspace_root
     if root is not None and os.path.realpath(cwd) != os.path.realpath(root):
-        raise InvalidInput(
-            f"this session works in {root}: open that folder, or create a session in {cwd}"
-        )
+        raise InvalidInput(f"this session works in {root}: open that folder, or create a session in {cwd}")
 
 
 def _info(session: Session) -> dict[str, Any]:
@@ -431,3 +431,23 @@ def _info(session: Session) -> dict[str, Any]:
     # The protocol requires a path, also for a session without a folder.
     info = {"sessionId": session.id, "cwd": session.workspace_root or "/", "updatedAt": updated.replace("+00:00", "Z")}
     return info if session.title is None else {**info, "title": session.title}
+
+
+def _name_servers(given: Sequence[a.McpServer]) -> dict[str, McpServer]:
+    """Return the servers by names valid in tool names; a second server of the same name gets a number."""
+    servers: dict[str, McpServer] = {}
+    for one in given:
+        plain = _NAME_INVALID.sub("-", one.name.lower()).strip("-")[:_MAX_SERVER_NAME].strip("-") or "server"
+        name, number = plain, 1
+        while name in servers:
+            number += 1
+            name = f"{plain[: _MAX_SERVER_NAME - 4]}-{number}"
+        if one.type == "sse":
+            raise InvalidInput(f"MCP server {one.name!r}: SSE transport is not supported; use http")
+        headers, env = ({pair.name: pair.value for pair in pairs} for pairs in (one.headers, one.env))
+        if one.url is not None:
+            servers[name] = McpServer(url=one.url, headers=headers)
+        else:
+            servers[name] = McpServer(command=one.command, args=one.args, env=env)
+    check_servers(servers)
+    return servers

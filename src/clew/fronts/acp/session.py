@@ -20,7 +20,7 @@ from clew.fronts.acp.options import Choice
 from clew.fronts.acp.params import ClientCapabilities
 from clew.fronts.acp.rpc import INTERNAL, Closed, Connection, Refused, refusal_of
 from clew.fronts.acp.updates import UpdateSender
-from clew.fronts.failure_messages import words_of
+from clew.fronts.failure_messages import failure_message
 from clew.live.base import Event, Status
 from clew.session.api import Operations
 from clew.session.turn.continuation import Mode
@@ -379,7 +379,7 @@ class OpenSession:
     async def _on_status(self, status: Status) -> None:
         said = status.message if status.state == "retrying" else None
         if said is not None and said != self._retry:
-            words = words_of(status.problem or {})
+            words = failure_message(status.problem or {})
             await self.notice("warning", f"{words.happened} Retrying." if words else f"Retrying: {said}")
         self._retry = said
         if status.waiting and self._streaming is None and self._waiting_turn is not None:
@@ -466,7 +466,7 @@ class OpenSession:
 
 def _failure(error: Mapping[str, Any]) -> Refused:
     """Return why a turn failed in plain words, with the provider's message as detail."""
-    words, said = words_of(error), str(error.get("message") or "the turn failed; no reason was reported")
+    words, said = failure_message(error), str(error.get("message") or "the turn failed; no reason was reported")
     code = str(error.get("code") or "model_failed")
     if words is None:
         return Refused(INTERNAL, said, {"code": code})
