@@ -61,7 +61,7 @@ def make_app(
     app.router = Paths(routes)
     app.state.log_name = log_name
     app.state.bodies = Bodies(engine.config.server)
-    guard = Guard(_Gate(app, streams), authenticate=authenticate, hosts=hosts, origins=check_origins(origins))
+    guard = Guard(_ShutdownGuard(app, streams), authenticate=authenticate, hosts=hosts, origins=check_origins(origins))
     return Shield(RequestLog(guard))
 
 
@@ -81,7 +81,7 @@ def make_routes(
     return make_endpoints(engines, (Pages(page or load_page()), handlers, chat))
 
 
-class _Gate:
+class _ShutdownGuard:
     """A guard that refuses requests during shutdown, which might not save their changes, and when memory is short."""
 
     def __init__(self, app: ASGIApp, streams: Streams) -> None:

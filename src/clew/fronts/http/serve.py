@@ -57,7 +57,7 @@ from clew.store.location import lock_of, parse_url
 from clew.store.owner import read_owner
 from clew.telemetry.export import exporting
 
-__all__ = ["DEFAULT_PORT", "Server", "find_url", "serve", "serving_beside"]
+__all__ = ["DEFAULT_PORT", "Server", "find_url", "serve", "serving_alongside"]
 
 log = logging.getLogger("clew.http")
 
@@ -254,7 +254,7 @@ def _find_owner(owners: OwnerTokens, token: str) -> Owner | None:
 
 
 @contextlib.asynccontextmanager
-async def serving_beside(engine: Engine) -> AsyncIterator[None]:
+async def serving_alongside(engine: Engine) -> AsyncIterator[None]:
     """Serve an engine that this process uses for something else, such as a chat: the page, commands and other chats can
     use it with the token. Listens on any free port of this machine while entered; logs to a file.
     """
