@@ -271,7 +271,7 @@ async def test_the_command_says_what_it_did(
         return code, said.out, said.err
 
     code, out, _ = await asyncio.to_thread(run, old, new)
-    assert (code, out.splitlines()[-1]) == (0, "1 sessions written and compared, 0 were there already")
+    assert (code, out.splitlines()[-1]) == (0, "1 sessions written and compared, 0 already there")
     assert out.startswith(session.id)
     code, out, _ = await asyncio.to_thread(run, old, new, "--json")
     assert (code, '"moved":[]' in out) == (0, True)
@@ -301,7 +301,7 @@ async def test_a_session_that_cannot_be_read_is_left_and_named(
         assert [await new.store.session_ids()] == [(done.moved[0].as_id,)]
     words = ["convert", url(kind, source), url("json", tmp_path / "other")]
     assert await asyncio.to_thread(run_command, words) == 1
-    assert f"{bad.id} was left" in capsys.readouterr().err
+    assert f"{bad.id} not copied" in capsys.readouterr().err
 
 
 @pytest.mark.rule("FS-4")

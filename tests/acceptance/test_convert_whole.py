@@ -369,7 +369,7 @@ async def test_what_cannot_come_along_is_named_and_what_is_there_stays(
         ("events", 2, "the target has an event with this source and id, with another result"),
         ("damage", 1, next(why for kind, _, why in left if kind == "damage")),
     }
-    assert "clew: left: 2 events: the target has an event with this source and id" in told.err
+    assert "clew: not copied: 2 events: the target has an event with this source and id" in told.err
     assert any("schedule" in why for kind, _, why in left if kind == "damage")
     async with opened("jsonl", tmp_path / "new", read_only=True) as e:
         after = await everything(e)

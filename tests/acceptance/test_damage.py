@@ -111,7 +111,7 @@ def test_on_the_command_line_damage_is_told_and_accepted(command: Say, tmp_path:
         "UPDATE chat_parts SET data_json = json_set(data_json, '$.text', 'no') WHERE message_id = ? AND type = 'text'",
         answer.id,
     )
-    told = f"[damaged: {CHANGED}; to let it stand as it is: clew check --accept {answer.id}]"
+    told = f"[damaged: {CHANGED}; to accept it as it is: clew check --accept {answer.id}]"
     assert f"assistant: {told}" in command("show", session)[1].splitlines()
     assert f"**Damaged: {CHANGED}**" in command("export", session, "--format", "md")[1]
     code, out, _ = command("check")

@@ -146,7 +146,7 @@ async def test_a_summary_a_limit_and_a_failure_are_told_as_what_they_are(tmp_pat
         assert await client.prompt(session_id, "on") == {"stopReason": "max_tokens"}
         assert [(one["severity"], one["title"].split(";")[0]) for one in client.of("notice")] == [
             ("warning", "The provider is limiting requests. Retrying."),
-            ("warning", "The answer was cut off at the output limit"),
+            ("warning", "The answer was cut off at the output limit. /continue to resume."),
         ]
         with pytest.raises(Refusal) as failed:
             await client.prompt(session_id, "and on")

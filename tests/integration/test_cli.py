@@ -60,7 +60,7 @@ def test_each_kind_of_failure_has_its_exit_code(tmp_path: Path, run: Run) -> Non
     """One line on stderr with the code, nothing on stdout, no traceback."""
     code, _, err = run("ls")
     assert (code, err.count("\n")) == (7, 1)
-    assert "`clew chat` or `clew serve` makes it" in err
+    assert "`clew chat` or `clew serve` creates it" in err
 
     async def make() -> None:
         async with clew.open(config="user"):
@@ -99,7 +99,7 @@ def test_wrong_usage_is_one_line(run: Run) -> None:
     """Like every other failure, and nothing in it is taken for markup or steers the terminal."""
     for words, said in [
         (("ls", "--nope"), "Unknown option"),
-        (("run", "-5 degrees"), "goes behind --."),
+        (("run", "-5 degrees"), "after --."),
         (("ls", "--limit", "abc"), "abc"),
         (("show",), "SESSION"),
         (("nonsense",), "nonsense"),
@@ -132,7 +132,7 @@ def test_files_that_are_closed_or_full(tmp_path: Path) -> None:
         code, _, err = shell(f'"$0" {words} >/dev/full')
         assert (code, err) == (1, "clew: the output could not be written: No space left on device (system)\n")
     assert shell('"$0" check') == (0, "4 sessions, 0 problems\n", "")
-    gone = "clew: the folder this was started in is not there any more; start it in another (system)\n"
+    gone = "clew: the current folder no longer exists; start clew in another one (system)\n"
     for words in ("run hi", "chat", "run hi --store sqlite:///relative.db"):
         assert shell(f'mkdir gone && cd gone && rmdir ../gone && "$0" {words} </dev/null') == (1, "", gone)
 

@@ -17,7 +17,7 @@ from tests.integration.processes import CLEW, environment, serving
 from tests.integration.screen import Open, chat, texts
 
 pytestmark = pytest.mark.service
-READY = "beside talking"
+READY = "/help for commands"
 OURS = re.compile(r"\x1b\[[0-9;]*m|\x1b\[\d*[ABCDJK]|\x1b[78]|\x1b\[\?(?:1l|7[hl]|12l|25[hl]|2004[hl])|\x08")
 """Every escape clew writes: colours, moves, clearing, the cursor, where rows end, and that pastes are to be marked."""
 __all__ = ["chat", "run"]
@@ -55,7 +55,7 @@ def test_a_conversation(chat: Open, tmp_path: Path) -> None:
     assert "\x1b[3mwhat is clew?\x1b[0m" in screen.sent
     assert screen.leave() == 0
     [session] = sessions(tmp_path)
-    assert f"go on with: clew chat {session.id}" in screen.sent
+    assert f"resume with: clew chat {session.id}" in screen.sent
     assert (session.workspace_root, str(session.model)) == (str(tmp_path), "demo/tour")
     again = chat()
     again.until("soon full")
@@ -82,11 +82,11 @@ def test_a_failure_is_said_and_can_be_gone_on_after(chat: Open) -> None:
     screen.send("404", "clew: demo has no model with that name. Choose another model.", "404: there is no such model\n")
     assert "\x1b[31mclew: demo has no model with that name." in screen.sent
     screen.send("/continue", "clew: demo has no model with that name.", "404: there is no such model\n")
-    screen.send("/nothing", "clew: there is no /nothing; /help lists what there is (invalid_input)\n")
+    screen.send("/nothing", "clew: unknown command /nothing; type /help for commands (invalid_input)\n")
     screen.send("/model demo/nothing", "(invalid_input)\n")
     screen.send("/model demo/echo:slwo", "it has slow (unknown_variant)\n")
-    screen.send("/model", "demo/fail; there are demo/tour, demo/echo,")
-    screen.send("/help", "/rewind [N|MSG] [TEXT]", "so does Alt-Enter.")
+    screen.send("/model", "demo/fail; available: demo/tour, demo/echo,")
+    screen.send("/help", "/rewind [N|MSG] [TEXT]", "begins a new line.")
     screen.type("/quit\r")
     assert screen.end() == 0
 
@@ -105,15 +105,15 @@ def test_ctrl_c_aborts_the_turn_and_a_second_one_leaves(chat: Open, tmp_path: Pa
     screen.type("/queue cancel 2\r")
     screen.shows("  1  3 words\n")
     screen.type("\x03")
-    screen.until("stopped; what was written is kept")
-    screen.until("1 queued, paused since it was stopped; /queue go on ends it")
+    screen.until("stopped; partial output is saved")
+    screen.until("1 queued, paused after a stop; /queue go on to resume")
     screen.type("/continue queue\r")
     screen.shows("› 3 words\n")
     screen.shows("thread stone quiet\n")
     screen.idle()
     assert "4 words" not in screen.seen.partition("stopped;")[2]
     screen.type("\x03")
-    screen.until("Ctrl-C again leaves")
+    screen.until("Ctrl-C again or Ctrl-D to leave")
     screen.type("\x03")
     assert screen.end() == 130
     [first, part, second, whole] = texts(stored(tmp_path))
@@ -128,11 +128,11 @@ def test_leaving_in_the_middle_settles_the_turn(chat: Open) -> None:
     screen.type("2000 words\r")
     screen.until("thread stone")
     assert screen.leave() == 0
-    assert "the turn is interrupted; what was written is kept\n" in screen.sent
+    assert "turn interrupted; partial output is saved\n" in screen.sent
     again = chat()
     again.until("thread stone")
     again.idle()
-    again.send("/model demo/echo", "from now on demo/echo\n")
+    again.send("/model demo/echo", "model: demo/echo\n")
     again.send("hello again", "› hello again\nhello again\n")
     assert again.leave() == 0
 
@@ -148,11 +148,11 @@ def test_what_needs_a_permission_is_asked_by_key(chat: Open, tmp_path: Path) -> 
     screen.until("allow? [y]es once")
     assert "\n? bash touch one\n" in screen.seen
     keys = "y allows it once, s for this session, p for this project, n denies it\n"
-    screen.answer("x", f"x is no answer: {keys}")
+    screen.answer("x", f"x is not an answer: {keys}")
     screen.until("[n]o:")
     screen.answer("\r", keys)
     screen.until("[n]o:")
-    screen.answer("ok then\r", f"ok then is no answer: {keys}")
+    screen.answer("ok then\r", f"ok then is not an answer: {keys}")
     screen.until("[n]o:")
     assert not (tmp_path / "one").exists()
     screen.answer("y", "✓ bash touch one")
@@ -181,7 +181,7 @@ def test_a_session_without_a_folder_has_no_project_to_remember_for(chat: Open, t
     session_id = asyncio.run(_make_waiting(tmp_path))
     screen = chat(session_id)
     screen.until("allow? [y]es once · this [s]ession · [n]o:")
-    screen.answer("p", "p is no answer: y allows it once, s for this session, n denies it\n")
+    screen.answer("p", "p is not an answer: y allows it once, s for this session, n denies it\n")
     screen.answer("n", "reason (optional")
     screen.type("\r")
     screen.until("web_fetch denied")
@@ -205,9 +205,9 @@ def test_ctrl_c_denies_what_waits(chat: Open, tmp_path: Path) -> None:
     screen.until(READY)
     screen.type("!bash touch made\r")
     screen.until("allow?")
-    screen.answer("x\r", "x is no answer: ")
+    screen.answer("x\r", "x is not an answer: ")
     screen.type("\x03")
-    screen.until("stopped; what was written is kept")
+    screen.until("stopped; partial output is saved")
     screen.idle()
     assert screen.leave() == 0
     assert not (tmp_path / "made").exists()
@@ -228,7 +228,7 @@ def test_whoever_is_typing_does_not_answer_by_accident(chat: Open, tmp_path: Pat
     (tmp_path / "gate").write_text("open")
     screen.until("? bash touch other\n")
     screen.type(" and yes")
-    screen.until("⋯ half a line, y and yes  (kept; answer with Enter)")
+    screen.until("⋯ half a line, y and yes  (saved; answer with Enter)")
     screen.answer("y", "[n]o: y")
     assert not (tmp_path / "other").exists()
     screen.type("\r")
@@ -271,7 +271,7 @@ def test_going_back_and_aside(chat: Open, tmp_path: Path) -> None:
     screen.send(" and a half", "› three and a half\nthree and a half\n")
     screen.send("/rewind 2 zwei", "4 messages left the conversation\n\n› zwei\nzwei\n")
     assert texts(stored(tmp_path)) == ["one", "one", "zwei", "zwei"]
-    screen.send("/rewind 9", "only 2 messages of yours in sight to go back to")
+    screen.send("/rewind 9", "the conversation has only 2 messages of yours")
     screen.send("/unrewind", "(newer_turns)")
     tree = screen.send("/tree", "(head)  zwei")
     [first] = re.findall(r"● (trn_\w+)  one", tree)
@@ -290,7 +290,7 @@ def test_going_back_and_aside(chat: Open, tmp_path: Path) -> None:
     [branch, parent] = re.findall(r"(ses_\w+)  (?:Beside it|one)", listed)
     screen.send(f"/switch {parent}", f"{parent} · one · demo/echo\n\n› one\none\n")
     screen.send("/new", READY)
-    screen.send("/show", "nothing was said here yet")
+    screen.send("/show", "no session yet")
     screen.send(f"/switch {branch}", "› aside\naside\n")
     assert screen.leave() == 0
 
@@ -299,17 +299,17 @@ def test_making_room(chat: Open) -> None:
     """The line says how much was summarised; the gauge is one line; with nothing to do that is said."""
     screen = chat(model="demo/echo")
     screen.until(READY)
-    screen.send("/compact", "nothing was said here yet")
+    screen.send("/compact", "no session yet")
     for number in range(5):
         # The answer, and not what was typed, which says the same behind another mark.
         said = f"{number} " + "word " * 250 + "end"
         screen.send(f"\x1b[200~{said}\x1b[201~", f"\n{number} word", "word end\n")
     screen.send("/compact the numbers", "── summarised 3 earlier turns ──\n")
-    screen.send("/compact", "nothing to summarise: ")
+    screen.send("/compact", "nothing to compact: ")
     screen.send("/context", " of 8,000 tokens")
-    screen.send("/model demo/small", "from now on demo/small")
+    screen.send("/model demo/small", "model: demo/small")
     screen.send("/context", " of 2,000 tokens")
-    screen.send("/model demo/echo", "from now on demo/echo")
+    screen.send("/model demo/echo", "model: demo/echo")
     screen.send("/prune", "nothing to prune: ")
     assert "── summarised 3 earlier turns ──\n" in screen.send("/show", "› 4 word")
     assert screen.leave() == 0
@@ -414,7 +414,7 @@ async def test_beside_a_server_it_talks_to_the_server(tmp_path: Path, chat: Open
             screen.until("allow?")
             screen.answer("y", "✓ bash touch made")
             screen.idle()
-            screen.send("/model demo/long:slow", "from now on")
+            screen.send("/model demo/long:slow", "model: ")
 
         def run_twice() -> int:
             # The prompt from elsewhere is shown at once, and its answer a moment later.
@@ -424,7 +424,7 @@ async def test_beside_a_server_it_talks_to_the_server(tmp_path: Path, chat: Open
             screen.type("2000 words\r")
             screen.until("thread stone")
             screen.type("\x03")
-            screen.until("stopped; what was written is kept")
+            screen.until("stopped; partial output is saved")
             screen.idle()
             screen.type("2001 words\r")
             screen.until("thread stone")
@@ -435,28 +435,28 @@ async def test_beside_a_server_it_talks_to_the_server(tmp_path: Path, chat: Open
         [session] = (await server.client.get("/api/sessions")).json()["sessions"]
         await server.client.prompt(session["id"], "from elsewhere", model="demo/echo")
         assert await asyncio.to_thread(run_twice) == 0
-        assert "the turn goes on in the server\n" in screen.sent
+        assert "the turn continues on the server\n" in screen.sent
         assert (await server.client.status(session["id"]))["state"] == "busy"
         again = chat(session["id"], columns=200)
         await asyncio.to_thread(again.shows, "working")
         await asyncio.to_thread(again.shows, "thread stone quiet")
         server.process.kill()
-        await asyncio.to_thread(again.shows, "clew: the server is gone; waiting for it to come back.")
+        await asyncio.to_thread(again.shows, "clew: connection to the server lost; reconnecting.")
         again.type("hello?\r")
         await asyncio.to_thread(again.shows, "(store_unavailable)")
     async with serving(tmp_path) as server:
-        await asyncio.to_thread(again.shows, "the server is back\n")
-        await asyncio.to_thread(again.shows, "the turn was interrupted; what was written is kept; /continue goes on\n")
+        await asyncio.to_thread(again.shows, "reconnected\n")
+        await asyncio.to_thread(again.shows, "turn interrupted; partial output is saved; /continue to resume\n")
         # What could not be sent was handed back.
         await asyncio.to_thread(again.shows, "› hello?")
         again.type("\x15")
-        await asyncio.to_thread(again.send, "/model demo/echo", "from now on demo/echo\n")
+        await asyncio.to_thread(again.send, "/model demo/echo", "model: demo/echo\n")
         await asyncio.to_thread(again.send, "and on", "› and on\nand on\n")
         listed = (await server.client.get(f"/api/sessions/{session['id']}/messages")).json()["messages"]
         assert await asyncio.to_thread(again.leave) == 0
     [words] = [m["parts"] for m in listed if m["role"] == "assistant"][-2:-1]
     # Each word that is stored was shown, once, though it was cut in the middle.
-    shown = again.said.rpartition("I go.\n")[2].partition("\nthe turn was interrupted")[0]
+    shown = again.said.rpartition("I go.\n")[2].partition("\nturn interrupted")[0]
     shown = re.sub(r"(?m)^(?:clew: |the server is back).*$", "", shown)
     assert shown.split() == words[-1]["text"].split()
 
@@ -475,7 +475,7 @@ def test_a_second_chat_talks_to_the_first_and_has_the_store_after_it(chat: Open,
     assert (code, re.fullmatch(r"http://127\.0\.0\.1:\d+/#token=\S+\n", url) is not None) == (0, True)
     assert run("run", "three", "--model", "demo/echo") == (0, "three\n", "")
     assert first.leave() == 0
-    second.shows("the chat that had the store has left; it is open here now\n")
+    second.shows("the chat that owned the store has ended; the store is open here now\n")
     second.idle()
     # A change of hands is nothing to be alarmed about.
     assert "the server is gone" not in second.sent
@@ -497,11 +497,11 @@ def test_without_a_terminal_lines_are_prompts(tmp_path: Path) -> None:
         return done.returncode, done.stdout, done.stderr
 
     code, out, err = piped("hello there\none \\\ntwo\n!bash touch made\n/nothing\n", "--model", "demo/tools")
-    assert (code, err) == (0, "clew: there is no /nothing; /help lists what there is (invalid_input)\n")
+    assert (code, err) == (0, "clew: unknown command /nothing; type /help for commands (invalid_input)\n")
     assert out.startswith("hello there\none \ntwo\n✗ bash touch made  denied")
     assert not (tmp_path / "made").exists()
     failed = piped("404\n", "--new", "--model", "demo/fail")
-    why = "demo has no model with that name. Choose another model. (--model chooses another one)"
+    why = "demo has no model with that name. Choose another model. (choose another with --model)"
     assert failed == (1, "", f"clew: {why}\n404: there is no such model\n")
     full = "word " * 150
     code, out, err = piped(f"{full}\n" * 5, "--new", "--model", "demo/small")

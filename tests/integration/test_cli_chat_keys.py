@@ -19,7 +19,7 @@ from tests.integration.screen import Open, chat, texts
 
 __all__ = ["chat"]
 pytestmark = pytest.mark.service
-READY = "beside talking"
+READY = "/help for commands"
 
 
 def messages(tmp_path: Path) -> list[Any]:
@@ -74,14 +74,14 @@ def test_files_go_along_and_a_shell_is_at_hand(chat: Open, tmp_path: Path) -> No
     # What a text would take along is told before it is sent, also one that was pasted.
     (tmp_path / "my notes.txt").write_text("mine")
     screen.type("\x1b[200~as @src/app.py\nand @my\x1b[201~")
-    screen.shows("\nsends along: app.py")
+    screen.shows("\nattaches: app.py")
     screen.shows(" my notes.txt")
     screen.type("\x1b[B")
     screen.shows("and @'my notes.txt'\n")
-    screen.shows("\nsends along: app.py, my notes.txt")
+    screen.shows("\nattaches: app.py, my notes.txt")
     screen.type("\r\r")
     screen.shows("[file app.py]\n[file my notes.txt]\n")
-    screen.send("!echo here; printf '\\033[2J'; exit 3", "here\n\\x1b[2J\n", "exit code 3; the model is told")
+    screen.send("!echo here; printf '\\033[2J'; exit 3", "here\n\\x1b[2J\n", "exit code 3; sent to the model")
     screen.send("and now", "› and now\n[file my-shell.txt]\n")
     screen.send("//etc is a folder", "› /etc is a folder\n")
     [first, _, _, _, second, _, third, _] = messages(tmp_path)
@@ -125,10 +125,10 @@ def test_escape_stops_and_the_queue_stays(chat: Open, tmp_path: Path) -> None:
     screen.shows("thread stone")
     for words in ("3 words", "4 words", "5 words", "6 words"):
         screen.type(f"{words}\r")
-        screen.shows(f"⋯ {words}\n" if words != "6 words" else "⋯ and 1 more; /queue lists them\n")
+        screen.shows(f"⋯ {words}\n" if words != "6 words" else "⋯ and 1 more; /queue to list them\n")
     screen.type("\x1b")
-    screen.shows("stopped; what was written is kept, and /continue goes on; 4 messages in the\nqueue, paused\n")
-    screen.shows("4 queued, paused since it was stopped; /queue go on ends it\n")
+    screen.shows("stopped; partial output is saved; /continue to resume; 4 queued messages,\npaused\n")
+    screen.shows("4 queued, paused after a stop; /queue go on to resume\n")
     screen.type("/queue edit 2\r")
     screen.shows("› /queue edit msg_")
     screen.type(" in all\r")
@@ -138,20 +138,20 @@ def test_escape_stops_and_the_queue_stays(chat: Open, tmp_path: Path) -> None:
     screen.type("/queue move 1 9\r")
     screen.shows("  3  6 words\n  4  4 words in all\n")
     screen.type("/queue pause\r")
-    screen.shows("4 queued, paused by you; /queue go on ends it\n")
+    screen.shows("4 queued, paused by you; /queue go on to resume\n")
     screen.type("/queue now 4\r")
     screen.shows("› 4 words in all\n")
     screen.shows("thread stone quiet end\n")
     screen.idle()
     for number in (3, 2, 1):
         screen.type(f"/queue cancel {number}\r")
-        screen.shows(f"\n{number - 1} queued" if number > 1 else "nothing waits")
+        screen.shows(f"\n{number - 1} queued" if number > 1 else "no queued messages")
     screen.type("/queue pause\r")
-    screen.shows("nothing waits, so nothing is paused")
+    screen.shows("no queued messages, so nothing to pause")
     screen.idle()
     screen.type("\x1b")
     screen.type("\x1b")
-    screen.shows("change which message?  (2 of 2)\n❯ 4 words in all")
+    screen.shows("edit which message?  (2 of 2)\n❯ 4 words in all")
     screen.type("\r")
     screen.shows("› 4 words in all\n~")
     screen.type("\x15")
@@ -172,9 +172,9 @@ def test_modes_rules_and_why_something_is_asked(chat: Open, tmp_path: Path) -> N
     screen.type("\x1b[Z")
     screen.shows("mode read_only: reads, and changes nothing\n")
     screen.send("!write other.txt hello", "denied: this session only reads")
-    screen.send("/mode ask", "mode ask: asks before it changes anything")
+    screen.send("/mode ask", "mode ask: asks before changes")
     screen.type("!bash echo $HOME\r")
-    screen.shows("it can only be allowed once: what the line does is known only when the shell\n")
+    screen.shows("this can't be saved as a rule: it contains a variable")
     screen.until("allow? [y]es once · [n]o:")
     screen.answer("y", "✓ bash")
     screen.idle()
@@ -187,9 +187,9 @@ def test_modes_rules_and_why_something_is_asked(chat: Open, tmp_path: Path) -> N
     screen.type("/rules revoke\r")
     screen.shows("❯ session  allow  bash touch x")
     screen.type("\r")
-    screen.shows("revoked; it is asked about again\n")
-    screen.send("/rules revoke", "there is no rule of yours here")
-    screen.send("/explain bsh ls", "no tool of clew's own is named 'bsh'; did you mean bash?")
+    screen.shows("revoked; clew asks again\n")
+    screen.send("/rules revoke", "no rules of yours here")
+    screen.send("/explain bsh ls", "'bsh' is not a built-in tool; did you mean bash?")
     assert screen.leave() == 0
 
 
@@ -198,7 +198,7 @@ def test_versions_are_marked_gone_to_and_compared(chat: Open, tmp_path: Path) ->
     screen = chat(model="demo/echo")
     screen.until(READY)
     screen.send("first try", "› first try\nfirst try\n")
-    screen.send("/versions", "there is one version of this; /edit and /regenerate make another")
+    screen.send("/versions", "there is only one version; /edit and /regenerate make another")
     screen.send("/edit second try", "› second try\nsecond try\n", "‹ 2/2 ›")
     screen.send("/regenerate demo/small", "second try\n‹ 3/3 ›")
     screen.send("/compare 1", "--- version 1\n+++ version 3\n", "-› first try\n-first try\n+› second try\n")
@@ -210,7 +210,7 @@ def test_versions_are_marked_gone_to_and_compared(chat: Open, tmp_path: Path) ->
     screen.shows("which version? 2  (1 of 3)\n❯ 2  second try")
     screen.type("\r")
     screen.shows("‹ 2/3 ›\n\n› second try\nsecond try\n")
-    screen.send("/versions 9", "name one of the 3 versions, by its number (invalid_input)")
+    screen.send("/versions 9", "give a number from 1 to 3 (invalid_input)")
     assert screen.leave() == 0
 
 
@@ -222,9 +222,9 @@ def test_sessions_are_chosen_from_a_list_and_found_by_words(chat: Open, tmp_path
     screen.send("/new", READY)
     screen.send("about pears", "› about pears\nabout pears\n")
     screen.type("/switch\r")
-    screen.shows("go to which session?  (2 of 2)\n❯ about pears")
+    screen.shows("switch to which session?  (2 of 2)\n❯ about pears")
     screen.type("app")
-    screen.shows("go to which session? app  (1 of 2)\n❯ about apples")
+    screen.shows("switch to which session? app  (1 of 2)\n❯ about apples")
     screen.type("\r")
     screen.shows("· about apples · demo/echo\n\n› about apples\nabout apples\n")
     screen.idle()
@@ -235,11 +235,11 @@ def test_sessions_are_chosen_from_a_list_and_found_by_words(chat: Open, tmp_path
     screen.type("\r")
     screen.shows("· about pears · demo/echo\n")
     screen.idle()
-    screen.send("/search nothing-like-it", "nothing was found")
+    screen.send("/search nothing-like-it", "no results")
     screen.type("/switch\r")
-    screen.shows("go to which session?")
+    screen.shows("switch to which session?")
     screen.type("\x1b")
-    screen.hides("go to which session?")
+    screen.hides("switch to which session?")
     screen.idle()
     assert screen.leave() == 0
 
@@ -272,7 +272,7 @@ def test_a_command_that_is_stopped_says_what_it_had_said(chat: Open, tmp_path: P
     screen.answer("y", "  line 3\n  line 4\n  line 5\n  line 6\n  line 7\n")
     assert "  line 2\n" not in screen.seen
     screen.type("\x1b")
-    screen.shows("stopped; what was written is kept, and /continue goes on\n")
+    screen.shows("stopped; partial output is saved; /continue to resume\n")
     screen.idle()
     assert "⊘ bash for n in 1 2 3 4 5 6 7; do" in screen.seen
     assert screen.leave() == 0
@@ -283,7 +283,7 @@ def test_the_help_is_broken_at_words_however_narrow_the_terminal_is(chat: Open, 
     """No row but the one-word ones is as wide as the terminal, and every word of every command's help is there."""
     screen = chat(columns=columns)
     screen.until(READY)
-    shown = screen.send("/help", "and the model is told.")
+    shown = screen.send("/help", "its output goes to the model.")
     rows = shown[shown.index("  /help") :].splitlines()
     assert [row for row in rows if len(row) >= columns] == []
     words = " ".join(" ".join(rows).split())

@@ -12,7 +12,7 @@ from tests.integration.tmux import OpenTmux, tmux
 
 __all__ = ["chat", "tmux"]
 pytestmark = pytest.mark.rule("PM-13")
-READY = "beside talking"
+READY = "/help for commands"
 _QUESTION = '!question {"question": "Which way?", "options": ["left", "right"]}\r'
 
 
@@ -29,7 +29,7 @@ def test_input_typed_before_a_request_was_drawn_goes_to_the_composer(chat: Open,
     screen.type("ysp")
     screen.shows("› ysp")
     (tmp_path / "gate").write_text("open")
-    screen.until("⋯ ysp  (kept; answer with Enter)")
+    screen.until("⋯ ysp  (saved; answer with Enter)")
     screen.answer("\r", "y allows it once")
     screen.until("[n]o:")
     assert not (tmp_path / "other").exists()
@@ -50,7 +50,7 @@ def test_a_sentence_typed_at_a_request_is_no_answer(chat: Open, tmp_path: Path) 
     screen.type("!bash touch made\r")
     screen.until("[n]o:")
     screen.type("please do not do that, yes?\r")
-    screen.until("is no answer: y allows it once")
+    screen.until("is not an answer: y allows it once")
     screen.until("[n]o:")
     assert not (tmp_path / "made").exists()
     screen.answer("n\r", "reason")
@@ -103,7 +103,7 @@ def test_typing_ahead_in_a_real_terminal_approves_nothing(tmux: OpenTmux, tmp_pa
     screen.type("ysp")
     screen.until("› ysp")
     (tmp_path / "gate").write_text("open")
-    screen.until("? bash touch made", "⋯ ysp  (kept; answer with Enter)")
+    screen.until("? bash touch made", "⋯ ysp  (saved; answer with Enter)")
     screen.press("Enter")
     screen.until("y allows it once, s for this session")
     assert not (tmp_path / "made").exists()

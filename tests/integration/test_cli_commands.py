@@ -59,7 +59,7 @@ def test_the_queue_is_listed_and_cancelled_from(say: Say) -> None:
     [first, second] = ask(wait)
     code, out, err = say("queue", session_id)
     assert (code, err) == (0, "")
-    paused = "paused until what is asked is answered\n"
+    paused = "paused until the pending request is answered\n"
     assert out == f"{first}  one\n{second}  {('a long prompt ' * 20)[:69]}…\n{paused}"
     shown = json.loads(say("queue", session_id, "--json")[1])
     assert [message["id"] for message in shown["messages"]] == [first, second]
@@ -84,10 +84,10 @@ def test_archive_and_rm(say: Say) -> None:
     session_id = talk("one")
     assert say("archive", session_id) == (0, f"{session_id} is archived\n", "")
     assert say("ls") == (0, "", "")
-    assert say("archive", session_id, "--undo") == (0, f"{session_id} is in the list again\n", "")
+    assert say("archive", session_id, "--undo") == (0, f"{session_id} is no longer archived\n", "")
     assert json.loads(say("archive", session_id, "--json")[1])["archived_at"] > 0
     assert say("ls", "--archived")[1].startswith(session_id)
-    assert say("rm", session_id) == (0, f"{session_id} is removed\n", "")
+    assert say("rm", session_id) == (0, f"deleted {session_id}\n", "")
     failed(say("rm", session_id), 3, "session_not_found")
 
 
@@ -121,7 +121,7 @@ def test_diff_shows_what_two_requests_differ_in(say: Say) -> None:
         "+two",
     ]
     branch = say("branch", session_id, a2.id)[1].strip()
-    assert say("diff", turn_of(u2), turn_of(messages(branch)[-1])) == (0, "the requests are the same\n", "")
+    assert say("diff", turn_of(u2), turn_of(messages(branch)[-1])) == (0, "the requests are identical\n", "")
     other = talk("one", model="demo/long")
     told = json.loads(say("diff", turn_of(u1), turn_of(messages(other)[0]), "--json")[1])
     assert (told["from"]["model"]["model_id"], told["to"]["model"]["model_id"]) == ("echo", "long")
@@ -202,7 +202,7 @@ def test_config_says_where_each_setting_was_read_and_no_secret(say: Say, tmp_pat
     assert redact("store", "postgresql://me:secret@host/db") == "postgresql://…@host/db"
     assert list_settings("memory:", {"HOME": str(tmp_path)})[2:4] == [
         TurnConfig("store", "memory:", "option"),
-        TurnConfig("token", "(made by the first `clew serve`)", "default"),
+        TurnConfig("token", "(created by the first `clew serve`)", "default"),
     ]
     (folder / "config.toml").write_text("default_model = [")
     failed(say("config"), 2, "invalid_input")

@@ -275,12 +275,12 @@ def test_context_is_one_line_with_its_parts(say: Say) -> None:
     code, out, err = say("context", session_id)
     report = json.loads(say("context", session_id, "--json")[1])
     assert (code, err, out.count("\n")) == (0, "", 1)
-    assert f"{report['used']:,} of 8,000 tokens (measured), room is made at 7,600" in out
+    assert f"{report['used']:,} of 8,000 tokens (measured), auto-compacts at 7,600" in out
     small = json.loads(say("context", session_id, "--model", "demo/small", "--json")[1])
     assert (small["limit"], small["measured"]) == (2_000, False)
     parts = ContextParts(100, 200, 300, 5_400, 40)
     assert gauge(ContextReport(8_000, 400, 7_600, 6_000, False, parts)) == (
-        "███████████████░░░░░ 75%  6,000 of 8,000 tokens (estimated), room is made at 7,600  "
+        "███████████████░░░░░ 75%  6,000 of 8,000 tokens (estimated), auto-compacts at 7,600  "
         "system 100 · tools 200 · summary 300 · history 5,400 · pruned away 40"
     )
     over = gauge(ContextReport(1_000, 0, 1_000, 2_000, True, ContextParts(0, 0, 0, 2_000, 0)))
@@ -300,9 +300,9 @@ def test_compact_says_what_it_gained(say: Say) -> None:
     assert shown == say("show", session_id, "--view", "model")
     code, visible, told = say("show", session_id)
     assert (code, "[summary]" in visible) == (0, True)
-    assert told == f"Old turns are shown as their summary; all of them: clew show {session_id} --view all\n"
+    assert told == f"Older turns are summarised; show them with: clew show {session_id} --view all\n"
     assert say("show", session_id, "--view", "all")[2] == ""
-    assert say("compact", session_id)[1].startswith("nothing to summarise: ")
+    assert say("compact", session_id)[1].startswith("nothing to compact: ")
     done = json.loads(say("compact", session_id, "--json")[1])
     assert (done["compacted"], done.keys()) == (
         False,
@@ -372,12 +372,12 @@ def test_a_run_that_fails_is_1_and_one_that_does_not_fit_6(say: Say) -> None:
     """Why is on stderr; the head is where it was when it did not fit."""
     failing = talk("404", model="demo/fail")
     code, out, err = say("rewind", failing, messages(failing)[0].id, "--run")
-    words = "demo has no model with that name. Choose another model. (--model chooses another one)"
+    words = "demo has no model with that name. Choose another model. (choose another with --model)"
     assert (code, out, err) == (1, "", f"clew: {words}\n404: there is no such model\n")
     session_id = talk("word " * 1_200, "two", metadata={"compaction": {"enabled": False}})
     code, out, err = say("rewind", session_id, messages(session_id)[2].id, "--run", "--edit", "word " * 4_800)
     assert (code, out, err.count("\n")) == (6, "", 2)
-    assert f"(`clew compact {session_id}` makes room)\nthe next request needs about " in err
+    assert f"(use `clew compact {session_id}`)\nthe next request needs about " in err
     assert len(messages(session_id)) == 2
 
 
@@ -453,5 +453,5 @@ def test_a_run_that_made_room_says_so(say: Say, options: tuple[str, ...]) -> Non
         told.append(err)
     said = [err for err in told if err]
     assert 1 <= len(said) < len(told)
-    pattern = r"clew: made room: summarised \d+ earlier turns?; they stay stored\n"
+    pattern = r"clew: compacted \d+ earlier turns?; they stay stored\n"
     assert all(re.fullmatch(pattern, err) for err in said)

@@ -58,7 +58,7 @@ def test_a_prompt_runs_in_the_server(tmp_path: Path, run: Run) -> None:
         assert run("run", "404", "--model", "demo/fail") == (
             1,
             "",
-            "clew: demo has no model with that name. Choose another model. (--model chooses another one)\n"
+            "clew: demo has no model with that name. Choose another model. (choose another with --model)\n"
             "404: there is no such model\n",
         )
         code, out, _ = run("run", "!bash touch made", "--model", "demo/tools")
@@ -100,7 +100,7 @@ def test_chunks_go_on_after_an_answer(tmp_path: Path, run: Run, variant: str | N
         assert len({chunk["messageId"] for chunk in chunks if chunk["type"] == "start"}) == 1
         assert types(chunks).count("tool-input-available") == 2
         said = "".join(chunk["delta"] for chunk in chunks if chunk["type"] == "text-delta")
-        assert said.count("bash denied: there is nobody at this terminal to ask") == 1
+        assert said.count("bash denied: no person at this terminal to ask") == 1
 
 
 async def test_a_request_that_was_there_before_anybody_looked_is_among_the_chunks(
@@ -152,7 +152,7 @@ async def test_an_interrupt_aborts_the_turn_in_the_server(tmp_path: Path) -> Non
     async with serving(tmp_path) as server:
         process = await start(tmp_path, "run", "2000 words", "--json", "--model", "demo/long:slow")
         code, out, err = await interrupted(process)
-        assert (code, "aborted; what was written is kept" in err) == (130, True)
+        assert (code, "aborted; partial output is saved" in err) == (130, True)
         [session] = (await server.client.get("/api/sessions")).json()["sessions"]
         [_, said] = await server.client.messages(session["id"])
         chunks = [json.loads(line) for line in out.splitlines()]
@@ -206,7 +206,7 @@ def test_making_room_and_keeping_order_in_the_server(tmp_path: Path, run: Run) -
         code, out, _ = run("archive", session_id, "--undo", "--json")
         assert (code, json.loads(out)["archived_at"]) == (0, None)
         ask(server.client.prompt(session_id, "2000 words", model=slow))
-        assert run("rm", session_id, "--force") == (0, f"{session_id} is removed\n", "")
+        assert run("rm", session_id, "--force") == (0, f"deleted {session_id}\n", "")
         assert run("rm", session_id)[0] == 3
 
 

@@ -17,22 +17,22 @@ from prompt_toolkit.document import Document
 import clew
 from clew.fronts.cli.attachment import with_files
 from clew.fronts.cli.chat.completion import LineCompleter
-from clew.fronts.cli.chat.footer import Footer, at_work_words
+from clew.fronts.cli.chat.footer import Footer, work_status
 from clew.fronts.cli.chat.picker import Picker
 from clew.fronts.cli.chat.screen import cut
 from clew.fronts.cli.chat.slash_commands import COMMANDS, completions
-from clew.fronts.cli.chat.typed_lines import KEPT, TypedLines
+from clew.fronts.cli.chat.typed_lines import MAX_LINES, TypedLines
 from clew.fronts.cli.diff import change_lines
-from clew.fronts.cli.failure import failure_words
-from clew.fronts.cli.render import Look, Reply, call_details, call_line, history_lines, split_blocks
+from clew.fronts.cli.failure import failure_text
+from clew.fronts.cli.render import Reply, Theme, call_details, call_line, history_lines, split_blocks
 from clew.live.base import RunningCall, Status
 from clew.tools.builtin.edit import edit
 from clew.tools.builtin.write import write
 from clew.tools.decorator import FunctionTool
 from clew.transcript.message import Message
 
-PLAIN = Look(colour=False)
-BLOCKS = Look(colour=False, markdown=lambda text, width: f"<{text.strip()}>")
+PLAIN = Theme(colour=False)
+BLOCKS = Theme(colour=False, markdown=lambda text, width: f"<{text.strip()}>")
 
 
 def text(said: str, state: str = "streaming") -> dict[str, Any]:
@@ -85,7 +85,7 @@ def test_what_a_running_command_has_printed_is_no_result() -> None:
         *(f"  line {number}" for number in range(4, 8)),
         "  \\x1b[2J",
     ]
-    assert list(reply.finished([so_far], 60, final=True)) == ["⊘ bash make  stopped; its last words: \\x1b[2J\n"]
+    assert list(reply.finished([so_far], 60, final=True)) == ["⊘ bash make  stopped; last output: \\x1b[2J\n"]
 
 
 def test_a_subagent_at_work_is_shown_by_what_it_does_and_says() -> None:
@@ -95,9 +95,9 @@ def test_a_subagent_at_work_is_shown_by_what_it_does_and_says() -> None:
     so_far = {**part, "output": told, "preliminary": True}
     assert Reply(PLAIN).unfinished([so_far], 60, 9) == ["▸ task look", "  step 2 · read a\\x1b.txt", "  so far"]
     waits = Status("retrying", attempt=2, retry_at=9_000, problem={"cause": "rate_limit", "provider_id": "acme"})
-    assert at_work_words(waits, 5.0) == "attempt 2: acme is limiting requests. Trying again in 4 s"
+    assert work_status(waits, 5.0) == "attempt 2: acme is limiting requests. Retrying in 4 s"
     runs = Status("busy", started_at=0, running=(RunningCall("c", "bash", 3_000),))
-    assert (at_work_words(runs, 5.0), at_work_words(Status("busy", started_at=0), 5.0)) == (
+    assert (work_status(runs, 5.0), work_status(Status("busy", started_at=0), 5.0)) == (
         "bash runs 2 s",
         "working 5 s",
     )
@@ -114,7 +114,7 @@ def test_only_as_many_rows_are_shown_for_now_as_there_are() -> None:
     """The newest, broken between words, wide characters counted as two."""
     assert Reply(PLAIN).unfinished([text("one two three four")], 9, 2) == ["three", "four"]
     assert Reply(PLAIN).unfinished([text("線線線線")], 5, 9) == ["線線", "線線"]
-    assert Reply(Look(colour=True)).unfinished([{"type": "reasoning", "text": "hm"}], 9, 9) == ["\x1b[2mhm\x1b[0m"]
+    assert Reply(Theme(colour=True)).unfinished([{"type": "reasoning", "text": "hm"}], 9, 9) == ["\x1b[2mhm\x1b[0m"]
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_a_request_is_shown_with_every_argument() -> None:
 
 def test_a_card_is_one_line() -> None:
     """Cut to the width, in colours that are ended."""
-    shown = call_line(call("output-error", errorText="no\nsuch " * 50), Look(colour=True), 40)
+    shown = call_line(call("output-error", errorText="no\nsuch " * 50), Theme(colour=True), 40)
     assert shown.startswith("\x1b[31m✗\x1b[0m bash ls\x1b[2m  no such ")
     assert "\n" not in shown
     assert cut("\x1b[2mabcdef\x1b[0m", 4) == "\x1b[2mabc…\x1b[0m"
@@ -176,8 +176,8 @@ def test_tab_completes_commands_models_and_sessions() -> None:
     talk: Any = SimpleNamespace(models=["demo/echo", "demo/long"], sessions=["ses_1", "other"])
     assert [line for line, _ in completions("/s", talk)] == ["/sessions", "/switch ", "/search ", "/show", "/shell "]
     assert completions("/mod", talk) == [
-        ("/model ", "the model, or another one from now on"),
-        ("/mode ", "how freely it works"),
+        ("/model ", "show the model, or switch to another one"),
+        ("/mode ", "show or set the permission mode"),
     ]
     assert [line for line, _ in completions("/switch s", talk)] == ["/switch ses_1"]
     assert [line for line, _ in completions("/model demo/e", talk)] == ["/model demo/echo"]
@@ -238,11 +238,11 @@ def test_the_footer_says_less_where_there_is_less_room() -> None:
 def test_a_failure_is_told_in_words_with_a_next_step_and_its_detail_below() -> None:
     """By its cause, not by what a provider wrote; what nobody has words for speaks for itself."""
     told = {"code": "model_failed", "message": "openai answered 401: no such key\nTraceback …", "cause": "key_refused"}
-    assert failure_words({**told, "provider_id": "openai"}) == (
+    assert failure_text({**told, "provider_id": "openai"}) == (
         "openai refused the key. Check the key and its permissions, or choose another model. "
-        "(/model chooses another one)\nopenai answered 401: no such key"
+        "(/model to switch)\nopenai answered 401: no such key"
     )
-    assert failure_words({"code": "invalid_input", "message": "the prompt is empty."}) == "the prompt is empty"
+    assert failure_text({"code": "invalid_input", "message": "the prompt is empty."}) == "the prompt is empty"
 
 
 def test_a_list_is_filtered_and_walked() -> None:
@@ -269,7 +269,7 @@ def test_a_list_is_filtered_and_walked() -> None:
 def test_thoughts_are_broken_between_words_where_they_are_set() -> None:
     """And left as they came where a program reads them."""
     thought: list[dict[str, Any]] = [{"type": "reasoning", "text": "I will count them", "state": "done"}]
-    set_by_block = Look(colour=False, markdown=lambda text, width: text)
+    set_by_block = Theme(colour=False, markdown=lambda text, width: text)
     assert list(Reply(set_by_block).finished(thought, 10)) == ["I will\ncount them\n"]
     assert list(Reply(PLAIN).finished(thought, 10)) == ["I will count them\n"]
 
@@ -333,9 +333,9 @@ def test_what_was_typed_is_kept_for_its_owner_alone(tmp_path: Path, monkeypatch:
     [path] = (tmp_path / "data" / "clew" / "typed").iterdir()
     assert TypedLines(tmp_path / "other").load() == []
     assert (past.load(), path.stat().st_mode & 0o777) == (["one\ntwo", "ü"], 0o600)
-    path.write_bytes(b"nonsense\n" + b"\xff\n" + b'"x"\n' * (2 * KEPT + 1))
-    assert past.load() == ["x"] * KEPT
-    assert len(path.read_bytes().splitlines()) == KEPT
+    path.write_bytes(b"nonsense\n" + b"\xff\n" + b'"x"\n' * (2 * MAX_LINES + 1))
+    assert past.load() == ["x"] * MAX_LINES
+    assert len(path.read_bytes().splitlines()) == MAX_LINES
     path.unlink()
     path.symlink_to(tmp_path / "elsewhere")
     past.add("no")

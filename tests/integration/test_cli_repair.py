@@ -21,7 +21,7 @@ def test_marks_that_hide_messages_are_written_anew_and_the_store_is_kept(say: Sa
     assert say("check")[0] == 7
     code, out, err = say("check", "--repair")
     assert (code, out.splitlines()[-1]) == (0, "1 sessions, 0 problems")
-    assert out.startswith(f"mended {session} {first.id}: hidden_at")
+    assert out.startswith(f"repaired {session} {first.id}: hidden_at")
     [kept] = tmp_path.glob("store.db.before-repair-*")
     assert str(kept) in err
     assert kept.stat().st_mode & 0o777 == 0o600
@@ -37,4 +37,4 @@ def test_what_cannot_be_worked_out_is_left_and_told(say: Say, tmp_path: Path) ->
             "UPDATE chat_parts SET data_json = json_set(data_json, '$.text', 'other') WHERE type = 'text'"
         )
     code, out, _ = say("check", "--repair")
-    assert (code, "mended" in out, session in out) == (7, False, True)
+    assert (code, "repaired" in out, session in out) == (7, False, True)

@@ -29,7 +29,7 @@ def test_a_rule_of_this_folder_is_added_listed_explained_and_revoked(run: Run, t
     assert listed.startswith(f"project {tmp_path}\n")
     assert "\nagent assistant\n" in listed
     assert run("rules", "revoke", rule["id"]) == (0, "", "")
-    assert run("rules") == (0, "no rules; `clew rules add` makes one\n", "")
+    assert run("rules") == (0, "no rules; add one with `clew rules add`\n", "")
     assert run("rules", "revoke", rule["id"])[0] == 3
     assert run("rules", "explain", "bash", "ls")[0] == 2
 

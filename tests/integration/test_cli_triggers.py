@@ -58,7 +58,7 @@ def test_a_schedule_is_added_shown_paused_resumed_run_and_removed(say: Say) -> N
     code, out, _ = say("events", "--source", f"schedule:{id_}")
     assert [line.split()[2] for line in out.splitlines()] == ["out", "in"]
     assert out.splitlines()[0].endswith(f"{session_id}  completed")
-    assert say("schedule", "rm", id_) == (0, f"{id_} is removed\n", "")
+    assert say("schedule", "rm", id_) == (0, f"deleted {id_}\n", "")
     assert say("schedule", "ls") == (0, "", "")
     for verb in ("show", "pause", "resume", "run", "rm"):
         failed(say("schedule", verb, id_), 3, "trigger_not_found")
@@ -119,7 +119,7 @@ def test_a_webhook_prints_its_secret_once(say: Say) -> None:
             assert "whsec_" not in say(*words, *more)[1]
     failed(say("hook", "add", "builds"), 4, "conflict")
     failed(say("hook", "add", "No Name"), 2, "invalid_input")
-    assert say("hook", "rm", "builds") == (0, "builds is removed\n", "")
+    assert say("hook", "rm", "builds") == (0, "deleted builds\n", "")
     for verb in ("show", "pause", "resume", "rotate", "rm"):
         failed(say("hook", verb, "builds"), 3, "trigger_not_found")
 
@@ -134,7 +134,7 @@ def test_a_webhook_is_signed_as_its_sender_does(say: Say, tmp_path: Path) -> Non
     kept.write_text("whsec_0123456789abcdef\n")
     assert say("hook", "add", "pay", "--scheme", "stripe", "--secret-file", str(kept)) == (
         0,
-        "pay is kept\n",
+        "saved pay\n",
         "clew: deliveries go to POST /api/hooks/pay of `clew serve`\n",
     )
     assert say("hook", "ls") == (0, "pay  open  stripe  a new session each time\n", "")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import clew
-from clew.fronts.cli.render import Look, call_details
+from clew.fronts.cli.render import Theme, call_details
 from tests.integration.command_line import Run, run
 from tests.integration.processes import command, environment, on_a_terminal
 
@@ -19,8 +19,8 @@ __all__ = ["run"]
 pytestmark = pytest.mark.service
 
 AFTER_CHECK = (
-    "clew: `clew check --repair` mends what can be worked out anew, `clew check --accept ID` lets a damaged message or "
-    "a loss stand as it is; the rest only a backup brings back\n"
+    "clew: `clew check --repair` repairs derived data; `clew check --accept ID` accepts a damaged message or a loss; "
+    "restore anything else from a backup\n"
 )
 
 
@@ -29,19 +29,19 @@ async def test_a_terminal_says_why_a_call_is_asked_about(tmp_path: Path) -> None
     words = ("run", "!bash git log --output=x", "--model", "demo/tools")
     _, seen = await on_a_terminal(tmp_path, *words, answers=[b"n\n\n"])
     assert (
-        "? bash git log --output=x asked because no rule covers it: `--output` makes `git log` write or change files, "
-        "so only a rule that begins with `git log --output=x` could allow it allow? "
+        "? bash git log --output=x needs approval: no rule covers it: `--output` makes `git log` write or change "
+        "files, so only a rule that begins with `git log --output=x` could allow it allow? "
     ) in " ".join(seen.split())
 
 
 def test_what_of_a_call_is_asked_about_is_named_when_it_is_not_the_whole() -> None:
-    look = Look(colour=False)
+    theme = Theme(colour=False)
     whole = {"permission": "bash", "kind": "command", "value": "git log > out", "inside": False}
     part = {"permission": "write", "kind": "path", "value": "/srv/\x1b[2Jout", "inside": True}
     descriptor = {"targets": [whole], "target": part, "reason": "no rule covers it"}
-    shown = call_details("bash", {}, look, {"id": "apr_1", "descriptor": descriptor})
-    assert shown == "? bash {}\n  asked because write /srv/\\x1b[2Jout: no rule covers it\n"
-    assert [call_details("bash", {}, look, other) for other in (None, {}, {"descriptor": None})] == ["? bash {}\n"] * 3
+    shown = call_details("bash", {}, theme, {"id": "apr_1", "descriptor": descriptor})
+    assert shown == "? bash {}\n  needs approval: write /srv/\\x1b[2Jout: no rule covers it\n"
+    assert [call_details("bash", {}, theme, other) for other in (None, {}, {"descriptor": None})] == ["? bash {}\n"] * 3
 
 
 def test_an_answer_that_was_cut_off_says_so_and_how_to_go_on(tmp_path: Path, run: Run) -> None:
@@ -51,7 +51,7 @@ def test_an_answer_that_was_cut_off_says_so_and_how_to_go_on(tmp_path: Path, run
     (folder / "config.toml").write_text("max_reply_bytes = 300\n")
     code, out, err = run("run", "100", "--model", "demo/long")
     [session] = json.loads(run("ls", "--json")[1])["sessions"]
-    said = f"clew: the answer was cut off at its limit; `clew continue {session['id']}` goes on\n"
+    said = f"clew: the answer was cut off at the output limit; `clew continue {session['id']}` to resume\n"
     assert (code, out.split()[0], err) == (0, "thread", said)
     code, out, err = run("continue", session["id"], "--json")
     assert (code, json.loads(out.splitlines()[-1]), err) == (0, {"type": "finish", "finishReason": "length"}, said)
@@ -70,15 +70,15 @@ def test_damage_is_said_once_and_check_says_what_can_be_done(tmp_path: Path, run
     why = "it was changed after it had settled: its seal does not match"
     assert run("show", session["id"])[1].splitlines() == [
         "user: hello there",
-        f"assistant: [damaged: {why}; to let it stand as it is: clew check --accept {damaged}]",
+        f"assistant: [damaged: {why}; to accept it as it is: clew check --accept {damaged}]",
         "assistant: hello theRe",
     ]
-    assert run("check", "--accept", damaged) == (0, "1 sessions, 0 problems\n", f"{damaged} is accepted as it is\n")
+    assert run("check", "--accept", damaged) == (0, "1 sessions, 0 problems\n", f"accepted {damaged}\n")
 
 
 def test_a_store_that_was_removed_is_not_called_one_that_never_was(tmp_path: Path, run: Run) -> None:
     """Reading, changing and looking say the same; none of them advises to begin another one in its place."""
-    missing = "there is no store at {}; `clew chat` or `clew serve` makes it (store_unavailable)"
+    missing = "there is no store at {}; `clew chat` or `clew serve` creates it (store_unavailable)"
     store = tmp_path / "store.db"
     assert run("ls") == (7, "", f"clew: {missing.format(store)}\n")
     run("run", "hello there", "--model", "demo/echo")
@@ -98,7 +98,7 @@ def test_a_misspelt_setting_is_named(tmp_path: Path, run: Run) -> None:
     (folder / "config.toml").write_text('[tools]\nsandbx = "workspace"\n')
     code, out, err = run("config")
     assert (code, "tools.sandbox" in out) == (0, True)
-    assert err == "clew: the config file has keys that clew does not know, and ignores: tools.sandbx\n"
+    assert err == "clew: ignoring unknown keys in the config file: tools.sandbx\n"
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,9 @@ def test_a_setting_that_would_stop_every_session_is_told_with_the_settings(
     (tmp_path / ".clew").mkdir()
     (tmp_path / ".clew" / "config.toml").write_text(of_the_folder)
     code, _, err = run("config")
-    assert (code, err.startswith("clew: no session could begin in this folder: "), why in err) == (0, True, True), err
+    assert (code, err.startswith("clew: no session can be created in this folder: "), why in err) == (0, True, True), (
+        err
+    )
 
 
 async def test_a_command_sees_the_queue_that_it_starts_through(tmp_path: Path) -> None:
@@ -141,7 +143,7 @@ async def test_a_command_sees_the_queue_that_it_starts_through(tmp_path: Path) -
     for words, said in ((("continue", "--queue"), "second\n"), (first, "first\n")):
         session_id = await stopped()
         code, out, err = await command(tmp_path, *words, session_id)
-        goes_on = f"clew: the queue goes on; `clew show {session_id}` tells what comes of it, Ctrl-C stops it\n"
+        goes_on = f"clew: running the queue; Ctrl-C stops it; see `clew show {session_id}` afterwards\n"
         assert (code, out, err) == (0, said, goes_on)
         async with clew.open(store, read_only=True) as engine:
             assert await engine.queue(session_id) == []

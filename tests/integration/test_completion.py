@@ -76,7 +76,7 @@ def test_a_shell_it_does_not_know_is_refused_with_those_it_does(run: Run) -> Non
     assert run("completion", SHELL="/bin/tcsh") == (
         2,
         "",
-        "clew: there is completion for bash, zsh, fish; name one of them (invalid_input)\n",
+        "clew: completion is available for bash, zsh, fish; give one of them (invalid_input)\n",
     )
     assert run("completion", SHELL="/usr/bin/zsh")[1].startswith("#compdef clew")
     assert run("completion", "tcsh")[0] == 2

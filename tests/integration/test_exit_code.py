@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from clew.fronts.cli.render import Look, call_line
+from clew.fronts.cli.render import Theme, call_line
 from clew.providers.registry import ProviderConfig, ProviderRegistry
 from tests.integration.http_client import served
 from tests.integration.wire_server import ANTHROPIC, WireServer, ok
@@ -70,4 +70,4 @@ async def test_a_command_that_fails_is_a_result_with_its_exit_code_and_the_model
 )
 def test_the_terminal_shows_a_command_that_failed_in_red(output: Any, shown: str) -> None:
     """With how it ended before what it said; what was stored without the field is shown as ever."""
-    assert call_line(called(output), Look(colour=True), 80) == shown
+    assert call_line(called(output), Theme(colour=True), 80) == shown

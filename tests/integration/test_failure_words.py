@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 import pytest
 
-from clew.fronts.failure_messages import FAILURES, words_of
+from clew.fronts.failure_messages import FAILURES, failure_message
 from clew.providers.base import FailureCause, ProviderFailure
 from clew.testing.scripted import Piece, fail
 from tests.integration.http_client import served
@@ -18,15 +18,17 @@ def test_every_cause_has_words_that_say_what_happened_and_what_to_do() -> None:
     """Sentences, with the provider and its key where they are known; nothing of what a program said."""
     assert set(get_args(FailureCause)) <= set(FAILURES)
     for name in FAILURES:
-        said = words_of({"cause": name, "message": "Traceback", "provider_id": "acme", "key_name": "ACME_KEY"})
+        said = failure_message({"cause": name, "message": "Traceback", "provider_id": "acme", "key_name": "ACME_KEY"})
         assert said is not None
         for text in (said.happened, said.next):
             assert text.endswith(".")
             assert not {"{", "}", "Traceback"} & {*text, *text.split()}
-    assert words_of({"cause": "no_key", "provider_id": "acme", "key_name": "ACME_KEY"}) == FAILURES["no_key"].__class__(
+    assert failure_message({"cause": "no_key", "provider_id": "acme", "key_name": "ACME_KEY"}) == FAILURES[
+        "no_key"
+    ].__class__(
         "There is no key for acme.", "Set ACME_KEY in clew's environment and restart it, or choose another model."
     )
-    assert words_of({"code": "invalid_input", "message": "the prompt is empty"}) is None
+    assert failure_message({"code": "invalid_input", "message": "the prompt is empty"}) is None
 
 
 @pytest.mark.rule("RN-3")

@@ -104,7 +104,7 @@ def test_the_command_line_says_that_a_queue_is_paused_and_goes_on(run: Run, tmp_
 
     session_id = asyncio.run(prepare())
     code, out, _ = run("queue", session_id)
-    words = f"paused since it was stopped; `clew continue {session_id} --queue` goes on, and so does a prompt"
+    words = f"paused after a stop; `clew continue {session_id} --queue`, or send a prompt, to resume"
     assert (code, [line.partition("  ")[2] or line for line in out.splitlines()]) == (0, ["second", "third", words])
     shown = json.loads(run("queue", session_id, "--json")[1])
     assert (len(shown.pop("messages")), shown) == (2, {"paused": True, "paused_by": "abort"})
@@ -140,15 +140,15 @@ def test_the_command_line_changes_a_queue_as_the_page_does(run: Run, tmp_path: P
     assert told("--edit", two, "--text", "2nd")[:3] == ["2nd", "third", "fourth"]
     assert told("--move", four, "--before", two)[:3] == ["fourth", "2nd", "third"]
     assert told("--move", two)[:3] == ["fourth", "third", "2nd"]
-    held = f"paused by you; `clew continue {session_id} --queue` goes on"
+    held = f"paused by you; `clew continue {session_id} --queue` to resume"
     assert told("--pause") == ["fourth", "third", "2nd", held]
     code, out, err = run("queue", session_id, "--resume")
-    assert (code, out, err.startswith("clew: the queue goes on; ")) == (0, "", True)
+    assert (code, out, err.startswith("clew: running the queue; ")) == (0, "", True)
     shown = json.loads(run("show", session_id, "--json")[1])["messages"]
     assert [part["text"] for message in shown[-6:] for part in message["parts"] if part["type"] == "text"] == [
         text for text in ("fourth", "third", "2nd") for _ in range(2)
     ]
-    assert told("--pause") == ["nothing waits, so nothing is paused"]
+    assert told("--pause") == ["no queued messages, so nothing to pause"]
     for words in (["--pause", "--resume"], ["--edit", three], ["--before", three], ["--text", "x"]):
         assert run("queue", session_id, *words)[0] == 2
 

@@ -477,13 +477,13 @@ async def test_clew_token_add_says_what_the_token_can_do(tmp_path: Path) -> None
     code, out, err = await command(tmp_path, "token", "add", "ada", "--root", str(tmp_path))
     assert (code, len(out.split())) == (0, 1)
     assert err.splitlines()[1:] == [
-        "clew: ada can create sessions, see and change only their own ones, and answer their approvals",
+        "clew: ada can create sessions, see and change only their own, and answer their approvals",
         f"clew: these sessions work only in these folders: {tmp_path}; each can use only the files of its own "
         "workspace",
         "clew: their bash commands run only in a sandbox without network, for any value of tools.sandbox; "
         + find_owner_sandbox().here,
-        "clew: they use your model keys, can fetch public web pages, and can use MCP servers with a url, and those "
-        "with a command and owners = true",
+        "clew: they use your model keys, can fetch public web pages, and can use MCP servers with a url, or with "
+        "a command and owners = true",
     ]
     _, _, err = await command(tmp_path, "token", "add", "bob")
     assert "clew: these sessions work in no folder: no --root was given; " in err

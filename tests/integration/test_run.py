@@ -88,7 +88,7 @@ async def test_run_on_a_terminal_asks(tmp_path: Path, run: Run, answers: list[by
     assert (tmp_path / "made").exists() is made
     [session] = json.loads((await asyncio.to_thread(run, "ls", "--json"))[1])["sessions"]
     assert seen.startswith(f"clew: session {session['id']}\n")
-    assert (f"kept in {session['id']}; go on with `clew continue {session['id']}`" in seen) is (code == 130)
+    assert (f"to resume: `clew continue {session['id']}`" in seen) is (code == 130)
 
 
 @pytest.mark.parametrize("pause", ["", "sleep 0.2; "])
@@ -128,5 +128,5 @@ async def test_ctrl_c_aborts_the_turn_of_a_run(tmp_path: Path, run: Run) -> None
     [session] = json.loads((await asyncio.to_thread(run, "ls", "--json"))[1])["sessions"]
     shown = json.loads((await asyncio.to_thread(run, "show", session["id"], "--json"))[1])["messages"]
     assert texts(shown[1]) == text_of(chunks)
-    assert f"kept in {session['id']};" in err
+    assert f"to resume: `clew continue {session['id']}`" in err
     assert (await asyncio.to_thread(run, "check"))[1] == "1 sessions, 0 problems\n"

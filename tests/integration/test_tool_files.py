@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import clew
-from clew.fronts.cli.render import Look, Reply
+from clew.fronts.cli.render import Reply, Theme
 from clew.providers.base import EndpointKind, ModelInfo, ModelRequest
 from clew.testing.scripted import ScriptedModel, call, fail, say
 from tests.integration.sent_files import PNG
@@ -106,7 +106,7 @@ async def test_a_picture_among_words_is_kept_beside_the_result_and_sent_with_it(
         ]
         types = [chunk["type"] for chunk in result.chunks]
         assert types.index("file") < types.index("tool-output-available")
-        assert "[file chart.png]\n" in "".join(Reply(Look(colour=False)).finished(result.parts, 80))
+        assert "[file chart.png]\n" in "".join(Reply(Theme(colour=False)).finished(result.parts, 80))
         blob = await result.engine.blob(DIGEST)
         assert (blob.media_type, blob.data) == ("image/png", PNG)
         assert result.sent(1) == [("image/png", PNG)] * 2

@@ -144,7 +144,8 @@ def test_the_command_line_says_who_answers(tmp_path: Path, run: Run) -> None:
     path = tmp_path / "shared.db"
     session_id = foreign_session(path, agent="planner", model=_ACME)
     note = (
-        "there is no agent planner here; assistant answered; the model acme/large-1 is unknown here; demo/tour answered"
+        "the agent planner is unknown here; assistant answered; "
+        "the model acme/large-1 is unknown here; demo/tour answered"
     )
     code, _, err = run("run", "--session", session_id, "more", "--store", f"sqlite:///{path}")
     assert (code, f"clew: {note}\n" in err) == (0, True)

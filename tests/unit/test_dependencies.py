@@ -84,7 +84,7 @@ def test_the_command_without_its_packages_says_what_to_install(
     monkeypatch.setitem(sys.modules, "cyclopts", None)
     with pytest.raises(SystemExit) as ended:
         main()
-    told = 'clew: the command needs its packages: run pip install "clew[cli]" (not_installed)\n'
+    told = 'clew: missing packages: run pip install "clew[cli]" (not_installed)\n'
     assert (ended.value.code, *capsys.readouterr()) == (2, "", told)
 
 
