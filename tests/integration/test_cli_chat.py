@@ -285,7 +285,7 @@ def test_going_back_and_aside(chat: Open, tmp_path: Path) -> None:
     assert texts(stored(tmp_path)) == ["one", "one"]
     screen.send("/branch", " · one (branch) · demo/echo\n\n› one\none\n")
     screen.send("aside", "› aside\naside\n")
-    screen.send("/title Beside it", "called Beside it")
+    screen.send("/title Beside it", "title: Beside it")
     listed = screen.send("/sessions", "  Beside it\n", "  one\n")
     [branch, parent] = re.findall(r"(ses_\w+)  (?:Beside it|one)", listed)
     screen.send(f"/switch {parent}", f"{parent} · one · demo/echo\n\n› one\none\n")
@@ -457,7 +457,7 @@ async def test_beside_a_server_it_talks_to_the_server(tmp_path: Path, chat: Open
     [words] = [m["parts"] for m in listed if m["role"] == "assistant"][-2:-1]
     # Each word that is stored was shown, once, though it was cut in the middle.
     shown = again.said.rpartition("I go.\n")[2].partition("\nturn interrupted")[0]
-    shown = re.sub(r"(?m)^(?:clew: |the server is back).*$", "", shown)
+    shown = re.sub(r"(?m)^(?:clew: |reconnected).*$", "", shown)
     assert shown.split() == words[-1]["text"].split()
 
 

@@ -166,7 +166,7 @@ def test_modes_rules_and_why_something_is_asked(chat: Open, tmp_path: Path) -> N
     screen.until(READY)
     assert "~ · demo/tools · ask · $0.00" in screen.seen
     screen.type("\x1b[Z")
-    screen.shows("mode accept_edits: writes and edits in this folder without asking\n")
+    screen.shows("mode accept_edits: edits files in this folder without asking\n")
     screen.send("!write new.txt hello", "✓ write new.txt")
     screen.shows("~ · demo/tools · accept_edits · 1% full · $0.00\n")
     screen.type("\x1b[Z")
@@ -230,7 +230,7 @@ def test_sessions_are_chosen_from_a_list_and_found_by_words(chat: Open, tmp_path
     screen.idle()
     screen.type("/search pears\r")
     screen.shows(
-        "2 places with pears  (2 of 2)\n❯ about pears · assistant: about pears\n  about pears · user: about pears\n"
+        "2 results for pears  (2 of 2)\n❯ about pears · assistant: about pears\n  about pears · user: about pears\n"
     )
     screen.type("\r")
     screen.shows("· about pears · demo/echo\n")
@@ -283,7 +283,7 @@ def test_the_help_is_broken_at_words_however_narrow_the_terminal_is(chat: Open, 
     """No row but the one-word ones is as wide as the terminal, and every word of every command's help is there."""
     screen = chat(columns=columns)
     screen.until(READY)
-    shown = screen.send("/help", "its output goes to the model.")
+    shown = screen.send("/help", "to the model.")
     rows = shown[shown.index("  /help") :].splitlines()
     assert [row for row in rows if len(row) >= columns] == []
     words = " ".join(" ".join(rows).split())
@@ -319,7 +319,7 @@ def test_who_begins_a_new_session_is_not_taken_back_to_the_old_one(
     screen = chat(model="demo/echo")
     screen.until(READY)
     screen.send("the old one", "› the old one\nthe old one\n")
-    screen.send("/title Old", "called Old")
+    screen.send("/title Old", "title: Old")
     assert asked.wait(60)
     screen.send("/new", READY)
     answer.set()

@@ -281,7 +281,7 @@ def test_context_is_one_line_with_its_parts(say: Say) -> None:
     parts = ContextParts(100, 200, 300, 5_400, 40)
     assert gauge(ContextReport(8_000, 400, 7_600, 6_000, False, parts)) == (
         "███████████████░░░░░ 75%  6,000 of 8,000 tokens (estimated), auto-compacts at 7,600  "
-        "system 100 · tools 200 · summary 300 · history 5,400 · pruned away 40"
+        "system 100 · tools 200 · summary 300 · history 5,400 · pruned 40"
     )
     over = gauge(ContextReport(1_000, 0, 1_000, 2_000, True, ContextParts(0, 0, 0, 2_000, 0)))
     assert over.startswith("████████████████████ 200%  2,000 of 1,000 tokens (measured)")
@@ -293,7 +293,7 @@ def test_compact_says_what_it_gained(say: Say) -> None:
     session_id = talk(*(f"{n} " + "word " * 250 for n in range(5)))
     code, out, err = say("compact", session_id, "--focus", "the numbers")
     assert (code, err) == (0, "")
-    assert out.startswith("summarised 3 earlier turns: ")
+    assert out.startswith("compacted 3 earlier turns: ")
     assert out.endswith(" tokens (summary)\n")
     shown = say("show", session_id, "--model-view")
     assert (shown[0], "the numbers" in shown[1] or "<summary>" in shown[1]) == (0, True)
@@ -449,7 +449,7 @@ def test_a_run_that_made_room_says_so(say: Say, options: tuple[str, ...]) -> Non
     told: list[str] = []
     for number in range(2, 7):
         code, out, err = say("run", f"{number} {words}", "--session", session_id, *options)
-        assert (code, "summarised" in out) == (0, False)
+        assert (code, "compacted" in out) == (0, False)
         told.append(err)
     said = [err for err in told if err]
     assert 1 <= len(said) < len(told)

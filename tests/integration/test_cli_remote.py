@@ -187,7 +187,7 @@ def test_making_room_and_keeping_order_in_the_server(tmp_path: Path, run: Run) -
     with serving_beside(tmp_path) as (server, ask):
         session_id, _ = ask(talk(server, *(f"{n} " + "word " * 250 for n in range(5))))
         code, out, _ = run("compact", session_id, "--focus", "the numbers")
-        assert (code, out.startswith("summarised 3 earlier turns: ")) == (0, True)
+        assert (code, out.startswith("compacted 3 earlier turns: ")) == (0, True)
         code, out, _ = run("prune", session_id)
         assert (code, out.startswith("nothing to prune: ")) == (0, True)
         slow = {"provider_id": "demo", "model_id": "long", "variant": "slow"}
