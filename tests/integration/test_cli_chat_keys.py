@@ -170,7 +170,7 @@ def test_modes_rules_and_why_something_is_asked(chat: Open, tmp_path: Path) -> N
     screen.send("!write new.txt hello", "✓ write new.txt")
     screen.shows("~ · demo/tools · accept_edits · 1% full · $0.00\n")
     screen.type("\x1b[Z")
-    screen.shows("mode read_only: reads, and changes nothing\n")
+    screen.shows("mode read_only: reads only, changes nothing\n")
     screen.send("!write other.txt hello", "denied: this session only reads")
     screen.send("/mode ask", "mode ask: asks before changes")
     screen.type("!bash echo $HOME\r")
@@ -283,7 +283,7 @@ def test_the_help_is_broken_at_words_however_narrow_the_terminal_is(chat: Open, 
     """No row but the one-word ones is as wide as the terminal, and every word of every command's help is there."""
     screen = chat(columns=columns)
     screen.until(READY)
-    shown = screen.send("/help", "to the model.")
+    shown = screen.send("/help", "model.")
     rows = shown[shown.index("  /help") :].splitlines()
     assert [row for row in rows if len(row) >= columns] == []
     words = " ".join(" ".join(rows).split())

@@ -16,7 +16,7 @@ import pytest
 import clew
 from clew.config import Config, secret_values
 from clew.fronts.http import log as logging_
-from clew.fronts.http.serve import serving_beside
+from clew.fronts.http.serve import serving_alongside
 from clew.testing.scripted import fail, say
 from tests.integration.http_client import TOKEN, AsgiClient, chat_body, served
 
@@ -63,7 +63,7 @@ async def test_a_chat_that_serves_logs_to_a_file_and_leaves_the_log_as_it_was(
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     monkeypatch.setenv("CLEW_TOKEN", TOKEN)
     async with clew.open("memory:") as engine:
-        async with serving_beside(engine):
+        async with serving_alongside(engine):
             logging.getLogger("clew.http").warning("over the chat, with %s", TOKEN)
             logging.getLogger("clew.title").warning("so is this")
         logging.getLogger("clew.http").warning("and after it")
@@ -95,7 +95,7 @@ async def test_what_went_wrong_in_a_chat_that_serves_names_the_file_that_has_mor
     async with clew.open("memory:") as engine:
         monkeypatch.setattr(engine.store, "announce", announce)
         monkeypatch.setattr(engine, "list_sessions", fail)
-        async with serving_beside(engine), httpx.AsyncClient() as client:
+        async with serving_alongside(engine), httpx.AsyncClient() as client:
             url = f"{await announced}/api/sessions"
             answer = await client.get(url, headers={"authorization": f"Bearer {TOKEN}"})
     assert (answer.status_code, answer.json()["detail"]) == (

@@ -129,7 +129,7 @@ async def _read(files: _Files, args: Mapping[str, Any], context: ToolContext) ->
     is_there = bool(text) or await run_in_thread(place.path.exists)
     if text is None or not is_there:
         return None  # some editors return an empty text for a missing file
-    data, brake = text.encode(errors="replace"), Brake(context.signal, 60)
+    data, stop_check = text.encode(errors="replace"), StopCheck(context.signal, 60)
     page = page_of(context, args.get("offset", 1), args.get("limit", 2_000))
     return ToolOutput(await run_in_thread(show_page, iter([data]), page, stop_check, lambda: (0, len(data))))
 

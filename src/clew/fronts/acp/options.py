@@ -14,9 +14,9 @@ from clew.transcript.session import Model, Session
 __all__ = ["Choice", "config_options", "mode_state"]
 
 _MODES: Final[Mapping[Mode, tuple[str, str]]] = {
-    "ask": ("Ask", "Asks before it changes anything that no rule allows"),
-    "accept_edits": ("Accept edits", "Writes and edits in this folder without asking"),
-    "read_only": ("Read only", "Reads, and changes nothing"),
+    "ask": ("Ask", "Asks before changes that no rule allows"),
+    "accept_edits": ("Accept edits", "Edits files in this folder without asking"),
+    "read_only": ("Read only", "Reads only, changes nothing"),
 }
 DEFAULT: Final = "default"
 

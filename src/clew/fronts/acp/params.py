@@ -193,4 +193,4 @@ def read(params: Any, kind: type[T]) -> T:
     try:
         return fit({} if params is None else params, kind)
     except msgspec.ValidationError as error:
-        raise Refused(INVALID_PARAMS, f"invalid parameters: {misfit(error, kind)}") from None
+        raise Refused(INVALID_PARAMS, f"invalid parameters: {explain_type_error(error, kind)}") from None

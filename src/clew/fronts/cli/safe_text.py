@@ -9,7 +9,7 @@ __all__ = ["one_line", "plain", "plain_json"]
 
 def plain(text: str) -> str:
     """Return the text with everything but newlines, tabs and printable characters escaped."""
-    return escape_unseen(text, keep="\n\t")
+    return escape_invisible(text, keep="\n\t")
 
 
 def plain_json(text: str) -> str:

@@ -140,7 +140,7 @@ def unknown_tool(name: str) -> str | None:
         return None
     near = difflib.get_close_matches(name, NAMES, n=1)
     meant = f"did you mean {near[0]}?" if near else f"built-in tools: {', '.join(NAMES)}."
-    return escape_unseen(f"{name!r} is not a built-in tool; {meant} It may be one of your own.")
+    return escape_invisible(f"{name!r} is not a built-in tool; {meant} It may be one of your own.")
 
 
 def rule_lines(found: Iterable[KeptRule]) -> Iterator[str]:
@@ -154,18 +154,18 @@ def rule_lines(found: Iterable[KeptRule]) -> Iterator[str]:
         if rule.unknown:
             pinned += "  unknown permission" + ("; applies to every tool" if rule.action != "allow" else "")
         # Escaped: after a line break in a pattern the rest would look like another rule.
-        yield escape_unseen(f"  {rule.id}  {rule.action:<5}  {rule.permission} {rule.pattern}{pinned}")
+        yield escape_invisible(f"  {rule.id}  {rule.action:<5}  {rule.permission} {rule.pattern}{pinned}")
 
 
 def explained(decided: Explanation) -> Iterator[str]:
     """Yield an explanation as text."""
-    yield escape_unseen(f"{decided.action}: {decided.reason}")
+    yield escape_invisible(f"{decided.action}: {decided.reason}")
     for subject in decided.subjects if len(decided.subjects) > 1 else ():
         yield escape_invisible(f"  {subject.action}: {subject.permission} {subject.shown}: {subject.reason}")
     for other in decided.considered:
         rule = other.rule
         text = f"{rule.action} {rule.permission} {rule.pattern}"
-        yield escape_unseen(f"  not by the {other.scope} rule {text}: {other.why}")
+        yield escape_invisible(f"  not by the {other.scope} rule {text}: {other.why}")
 
 
 COMMANDS: Final[tuple[Callable[..., Any], ...]] = (rules, mode)
