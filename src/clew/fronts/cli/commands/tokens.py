@@ -33,7 +33,7 @@ def add(
     roots = tuple(str(folder.expanduser().resolve()) for folder in root or ())
     token = OwnerTokens().add(name, SystemClock().now_ms(), roots)
     print(token)
-    where = f"only in these folders: {', '.join(map(plain, roots))}" if roots else "in no folder (no --root was given)"
+    where = f"only in these folders: {', '.join(map(plain, roots))}" if roots else "in no folder: no --root was given"
     notes = (
         f"the token is shown only once; {plain(name)} opens the page with #token=TOKEN at the end of its address",
         f"{plain(name)} can create sessions, see and change only their own, and answer their approvals",
