@@ -8,7 +8,16 @@ import pytest
 
 from tools.words import checked_files, find_words
 
-CLEAN = ("bench", "tools", "tests/rig", "tests/services", "web/src", "web/client/src")
+CLEAN = (
+    "bench",
+    "tools",
+    "tests/rig",
+    "tests/services",
+    "web/src",
+    "web/client/src",
+    "src/clew/fronts/acp",
+    "src/clew/fronts/cli",
+)
 PYTHON = '''"""What it does."""
 
 def _kept(told: int) -> None:

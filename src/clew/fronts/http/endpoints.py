@@ -104,7 +104,7 @@ def make_endpoints(engines: Engines, handler_objects: Iterable[object]) -> list[
         name: getattr(one, name) for one in handler_objects for name in vars(type(one)) if not name.startswith("_")
     }
     endpoints: list[Endpoint] = []
-    kept, uploads = KeptAnswers(engines.whole), _Uploads()
+    cache, uploads = KeptAnswers(engines.whole), _Uploads()
     for path, group in itertools.groupby(OPERATIONS, key=lambda operation: operation.path):
         operations = tuple(group)
         answering: list[Handler] = []
@@ -112,14 +112,14 @@ def make_endpoints(engines: Engines, handler_objects: Iterable[object]) -> list[
             handler = handlers.pop(operation.name.replace(".", "_"), None)
             if handler is None and operation.served:
                 raise TypeError(f"no handler for {operation.name}")
-            answering.append(handler or _call_facade(engines, operation, kept, uploads))
+            answering.append(handler or _call_facade(engines, operation, cache, uploads))
         endpoints.append(Endpoint(path, operations, answering))
     if handlers:
         raise TypeError(f"not in the table of operations: {', '.join(handlers)}")
     return endpoints
 
 
-def _call_facade(engines: Engines, operation: Operation, kept: KeptAnswers, uploads: _Uploads) -> Handler:
+def _call_facade(engines: Engines, operation: Operation, cache: KeptAnswers, uploads: _Uploads) -> Handler:
     async def answer_with(engine: Engine, arguments: dict[str, Any], place: Place | None) -> Any:
         with acting_as(engine.owner or ADMIN, "http"):
             called = attrgetter(operation.name)(engine)(**arguments)
@@ -136,14 +136,14 @@ def _call_facade(engines: Engines, operation: Operation, kept: KeptAnswers, uplo
             started = isinstance(shown, r.RewoundShape) and shown.message_id is not msgspec.UNSET
             response = answer(shown, list(operation.answers)[-1 if started else 0])
         if place is not None:
-            kept.keep(place, value, bytes(response.body))
+            cache.keep(place, value, bytes(response.body))
         return response
 
     async def handle(request: Request) -> Any:
         engine = engines.of(request)
         # Cached responses were made for the administrator.
-        place = kept.place(request, operation) if engine is engines.whole else None
-        cached = kept.find(place) if place is not None else None
+        place = cache.place(request, operation) if engine is engines.whole else None
+        cached = cache.find(place) if place is not None else None
         if cached is not None:
             return json_response(cached)
         arguments: dict[str, Any] = {operation.parameter(name): one for name, one in request.path_params.items()}
