@@ -84,7 +84,7 @@ def test_an_afternoon_of_work_by_keyboard_alone(tmux: OpenTmux, tmp_path: Path) 
     screen.press("C-u")
     screen.until("›\n~ ·")
     screen.say("/unrewind")
-    screen.until("that\nnow after “second, in other words”\n", READY)
+    screen.until("to undo\nnow after “second, in other words”\n", READY)
     # Compact.
     for number in range(4):
         screen.paste(f"{number} " + "word " * 120 + f"end of {number}")
