@@ -94,7 +94,7 @@ def test_an_afternoon_of_work_by_keyboard_alone(tmux: OpenTmux, tmp_path: Path) 
     screen.until("── summarised", READY)
     # Search.
     screen.say("/search tests.sh")
-    screen.until("with tests.sh", "❯ hello there · ")
+    screen.until("for tests.sh", "❯ hello there · ")
     screen.press("Escape")
     screen.until(READY)
     # Revoke a rule.
