@@ -87,13 +87,13 @@ async def import_sessions(
         raise InvalidInput(f"none of {plural(len(unread), 'session')} of {program} could be imported")
 
 
-async def _look(found: list[Found], only: Sequence[str]) -> Any:
+async def _look(found: list[DiscoveredSession], only: Sequence[str]) -> Any:
     """Yield the sessions with their content; only those of ``only``, if given."""
-    from clew.interop.programs.disk import listed
+    from clew.interop.programs.disk import preview
 
     for number, one in enumerate(found, start=1):
         _show_progress("read", number, len(found))
-        about: Listed = await asyncio.to_thread(listed, one)
+        about: SessionPreview = await asyncio.to_thread(preview, one)
         if not only or about.id in only:
             yield one, about
 
