@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from clew.triggers.values.schedule import Watch
     from clew.triggers.webhooks import Challenge
 
-# Values that only a running engine hands out are loaded when somebody names them: `import clew` stays light.
+# Values that only a running engine returns are imported on first use: `import clew` stays fast.
 _LATER = {
     "clew.agents.manifest": ("Agent",),
     "clew.compaction.context": ("ContextParts", "ContextReport"),

@@ -1,4 +1,4 @@
-"""Opening: a store, and everything around it, put together into an engine. The only place that composes things."""
+"""``clew.open``: builds an engine from a store and everything around it. The only module that composes them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from clew.transcript.rule import Rule
 from clew.type_error import explain_type_error
 
 if TYPE_CHECKING:
-    # What runs stand on is imported when an engine is opened: importing clew stays quick.
+    # Imported when an engine is opened: importing clew stays fast.
     from clew.agents.manifest import Agent
     from clew.providers.base import Provider, Providers
     from clew.session.history.snapshot import SnapshotLayer
@@ -63,23 +63,21 @@ async def open(
 ) -> AsyncIterator[Engine]:
     """Open a store and everything around it.
 
-    ``url`` is ``sqlite:///file.db``, ``jsonl:FOLDER``, ``json:FOLDER`` or ``memory:``; without one, ``clew.db`` in
-    ``data_dir``. A store of your own is given as it is, and closed with the engine. What an earlier process left
-    unfinished is recovered before the engine is handed out.
-    ``read_only`` takes no lock and works beside a running owner.
+    ``url`` is ``sqlite:///file.db``, ``jsonl:FOLDER``, ``json:FOLDER`` or ``memory:``; the default is ``clew.db`` in
+    ``data_dir``. A store object is used directly, and closed with the engine. Unfinished turns of an earlier process
+    are recovered before the engine is returned. ``read_only`` takes no lock and works alongside a running owner.
 
-    Nothing of the user's is read unless it is asked for: ``config="user"`` has the store, the settings, the agents,
-    the skills and the data folder that the command line has, and its ``CLEW_…`` variables. ``agents`` are then all
-    there are, the first one is a new session's; ``rules`` hold for each of them. ``tools`` are added to the built-in
-    ones, of which ``builtin_tools`` says which there are, and so are those that ``mcp_servers`` give.
-    ``providers`` replace the configured ones; a mapping names them by their ids. ``deps`` is the
-    host's own, handed to tools and hooks. ``config_dir`` has a folder ``agents`` and one ``skills``; in ``data_dir``
-    long outputs are put aside, else beside the store.
+    No files of the user are read by default. ``config="user"`` uses the store, config, agents, skills and data folder
+    of the command line, and the ``CLEW_…`` variables. ``agents`` replace all others, and the first one is the default
+    of a new session; ``rules`` apply to each of them. ``tools`` are added to the built-in ones, which ``builtin_tools``
+    selects, and to those of ``mcp_servers``. ``providers`` replace the configured ones; a mapping has them by their
+    ids. ``deps`` is passed to tools and hooks. ``config_dir`` has the folders ``agents`` and ``skills``. Long outputs
+    are stored in ``data_dir``, by default next to the store.
 
-    With ``snapshots``, which keeps the workspace's past, a rewind can bring files back too. ``live`` is ``local``,
-    ``postgres`` or the address of a Valkey or Redis server; without it, what the config says or suits the store.
-    Schedules are fired while the store is open for writing, and what dead replicas left is gone on with;
-    ``triggers=False`` is for whoever opens it for a moment.
+    With ``snapshots``, which saves states of the workspace, a rewind can restore files, too. ``live`` is ``local``,
+    ``postgres`` or the address of a Valkey or Redis server; the default comes from the config or the store. While the
+    store is open for writing, schedules are fired and the sessions of dead replicas are resumed; with
+    ``triggers=False`` neither happens, for a short use of the store.
     """
     from clew.compaction.policy import policy_for
     from clew.providers.host_providers import ProviderSet
@@ -90,7 +88,7 @@ async def open(
     if config == "user":
         config, url = load_config(), default_store_url() if url is None else url
         config_dir, data_dir = config_dir or config_folder(), data_dir or data_folder()
-    given = _Given(
+    options = _HostOptions(
         config=config or Config(),
         config_dir=None if config_dir is None else Path(config_dir),
         data_dir=None if data_dir is None else Path(data_dir),
@@ -104,31 +102,35 @@ async def open(
         deps=deps,
     )
     mint = ids.Mint(clock)
-    if url is None and given.data_dir is None:
+    if url is None and options.data_dir is None:
         raise InvalidInput('name a store, such as sqlite:///clew.db, or a data_dir; config="user" has the user\'s own')
     location: Location | None = None
     if url is None or isinstance(url, str):
-        location = parse_url(f"sqlite:///{given.data_dir}/clew.db" if url is None else url)
-        store = await _open_store(location, given.config, read_only, clock, mint)
+        location = parse_url(f"sqlite:///{options.data_dir}/clew.db" if url is None else url)
+        store = await _open_store(location, options.config, read_only, clock, mint)
     else:
         store = url
     try:
-        given = msgspec.structs.replace(given, config=_suited(given.config, store, location))
-        # What is wrong with them is said now, and not to every turn.
-        policy_for(given.config.compaction, given.config.pruning, None)
+        options = msgspec.structs.replace(options, config=_with_store_defaults(options.config, store, location))
+        # Report invalid settings now, not in every turn.
+        policy_for(options.config.compaction, options.config.pruning, None)
         async with contextlib.AsyncExitStack() as leaving:
-            spill = leaving.enter_context(_spill_folder(location, given.data_dir))
-            reached = await _find_live("local" if read_only and live is None else live, given.config, location, store)
-            host = _compose(store, given, clock, mint, reached, spill)
-            await leaving.enter_async_context(_opened(reached))
-            left: tuple[str, ...] = ()
+            spill = leaving.enter_context(_spill_folder(location, options.data_dir))
+            live_layer = await _find_live(
+                "local" if read_only and live is None else live, options.config, location, store
+            )
+            host = _compose(store, options, clock, mint, live_layer, spill)
+            await leaving.enter_async_context(_opened(live_layer))
+            interrupted: tuple[str, ...] = ()
             if not read_only and not host.lease.shared:
-                left = await recover(store, mint, clock.now_ms(), host.providers.cost)
+                interrupted = await recover(store, mint, clock.now_ms(), host.providers.cost)
             engine = Engine(host, snapshots)
             try:
                 if not read_only:
                     await engine.join(stays=triggers)
-                    await engine.dispatcher.open(fire=triggers, left=left if given.config.resume == "safe" else ())
+                    await engine.dispatcher.open(
+                        fire=triggers, left=interrupted if options.config.resume == "safe" else ()
+                    )
                 yield engine
             finally:
                 await engine.close()
@@ -136,8 +138,8 @@ async def open(
         await store.close()
 
 
-class _Given(msgspec.Struct, frozen=True, kw_only=True):
-    """What the host gave, and what it asked for."""
+class _HostOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The arguments of ``open``, normalised."""
 
     config: Config
     config_dir: Path | None
@@ -152,37 +154,37 @@ class _Given(msgspec.Struct, frozen=True, kw_only=True):
     deps: Any
 
 
-def _suited(config: Config, store: Store, location: Location | None) -> Config:
-    """The settings with what they leave open as the store has it."""
-    able, replace = store.capabilities, msgspec.structs.replace
-    save_on = config.save.save_on or able.save_on
-    if save_on == "chunk" and not able.chunk_durable:
-        raise NotSupported(f"{store.url} cannot keep every chunk; set save.save_on to step, or leave it out")
+def _with_store_defaults(config: Config, store: Store, location: Location | None) -> Config:
+    """Return the config with defaults from the store."""
+    capabilities, replace = store.capabilities, msgspec.structs.replace
+    save_on = config.save.save_on or capabilities.save_on
+    if save_on == "chunk" and not capabilities.chunk_durable:
+        raise NotSupported(f"{store.url} cannot store every chunk; set save.save_on to step, or leave it out")
     chars = config.tools.output_chars
     if location is not None:
         chars = config.tools.output_chars_by_store.get(_kind_of(location), chars)
     return replace(
         config,
         save=replace(config.save, save_on=save_on),
-        compaction=replace(config.compaction, preset=config.compaction.preset or able.preset),
+        compaction=replace(config.compaction, preset=config.compaction.preset or capabilities.preset),
         tools=replace(config.tools, output_chars=chars),
     )
 
 
-async def _find_live(named: Live | str | None, config: Config, location: Location | None, store: Store) -> Live:
-    """The live layer that was given or named; where nobody says anything, what suits the store."""
+async def _find_live(default_model: Live | str | None, config: Config, location: Location | None, store: Store) -> Live:
+    """Return the live layer that was given or named; by default the one for the store."""
     from clew.live.local import LocalLive
 
-    if named is not None and not isinstance(named, str):
-        return named
-    place = parse_live(named) or parse_live(config.live)
-    if place is None:
-        place = LivePlace("postgres" if isinstance(location, PostgresDatabase) else "local")
-    if place.kind == "redis":
+    if default_model is not None and not isinstance(default_model, str):
+        return default_model
+    live_place = parse_live(default_model) or parse_live(config.live)
+    if live_place is None:
+        live_place = LivePlace("postgres" if isinstance(location, PostgresDatabase) else "local")
+    if live_place.kind == "redis":
         from clew.live.redis import RedisLive
 
-        return RedisLive(place.url, name=await store.store_id())
-    if place.kind == "local":
+        return RedisLive(live_place.url, name=await store.store_id())
+    if live_place.kind == "local":
         return LocalLive()
     if not isinstance(location, PostgresDatabase):
         raise InvalidInput("the live layer on PostgreSQL is for a store there; leave --live and CLEW_LIVE out")
@@ -214,21 +216,21 @@ def _kind_of(location: Location) -> Literal["sqlite", "postgresql", "jsonl", "js
 
 @contextlib.contextmanager
 def _spill_folder(location: Location | None, data_dir: Path | None) -> Iterator[Path]:
-    """Where long outputs of tools go: into the data folder, else beside the store, or, of a store that is nowhere on
-    this machine, nowhere that stays."""
+    """Yield the folder for long outputs of tools: in the data folder, else next to the store; for a store that is not
+    on this machine a temporary one."""
     if data_dir is not None and not isinstance(location, Memory):
         yield data_dir.absolute() / "spill"
         return
     if location is not None and not isinstance(location, Memory | PostgresDatabase):
-        # Not a name with the store's before it: tools are kept out of all of those.
+        # The name must not start with the store's: tools cannot access such paths.
         yield location.path.absolute().with_name(f"spill-{location.path.name}")
         return
     with tempfile.TemporaryDirectory(prefix="clew-spill-", ignore_cleanup_errors=True) as folder:
         yield Path(folder).resolve()
 
 
-def _compose(store: Store, given: _Given, clock: Clock, mint: ids.Mint, live: Live, spill: Path) -> Host:
-    """Put together what every run stands on."""
+def _compose(store: Store, options: _HostOptions, clock: Clock, mint: ids.Mint, live: Live, spill: Path) -> Host:
+    """Build the host, which every run uses."""
     from clew.agents.catalog import AgentCatalog
     from clew.permissions.rules import base_rules, host_rules
     from clew.safe_read import confined
@@ -239,75 +241,87 @@ def _compose(store: Store, given: _Given, clock: Clock, mint: ids.Mint, live: Li
     from clew.tools.builtin import NAMES
     from clew.tools.mcp.servers import McpServers
 
-    config = given.config
+    config = options.config
     path = getattr(store, "path", None)
-    kept = [path] if isinstance(path, Path) else []
-    folders = [one for one in kept if one.is_dir()]
-    # The user's own stay closed to tools whoever opened the store: their token and their sessions are in them.
-    folders += [one for one in (given.config_dir, given.data_dir, config_folder(), data_folder()) if one is not None]
-    places = ProtectedPaths(folders, [one for one in kept if one not in folders], spill)
-    offered = _offered(given, places)
-    names = frozenset((*NAMES, *offered))
-    if given.agents is None:
-        config_dir = given.config_dir
+    store_paths = [path] if isinstance(path, Path) else []
+    folders = [one for one in store_paths if one.is_dir()]
+    # The user's own folders are always closed to tools: they contain the user's token and sessions.
+    folders += [
+        one for one in (options.config_dir, options.data_dir, config_folder(), data_folder()) if one is not None
+    ]
+    protected = ProtectedPaths(folders, [one for one in store_paths if one not in folders], spill)
+    tools_by_name = _select_tools(options, protected)
+    names = frozenset((*NAMES, *tools_by_name))
+    if options.agents is None:
+        config_dir = options.config_dir
 
         def agents(workspace: Path | None, owner: str | None) -> AgentCatalog:
             with confined(None if owner is None else workspace):
                 return AgentCatalog.load(config_dir, workspace, names)
     else:
-        catalog = AgentCatalog.of(given.agents, offered, names)
-        usual = [agent.name for agent in sorted(given.agents, key=lambda one: one.mode != "primary")]
-        if config.default_agent not in usual:
-            config = msgspec.structs.replace(config, default_agent=usual[0])
+        catalog = AgentCatalog.of(options.agents, tools_by_name, names)
+        agent_names = [agent.name for agent in sorted(options.agents, key=lambda one: one.mode != "primary")]
+        if config.default_agent not in agent_names:
+            config = msgspec.structs.replace(config, default_agent=agent_names[0])
 
         def agents(workspace: Path | None, owner: str | None) -> AgentCatalog:
             return catalog
 
-    hooks = Hooks(given.deps)
-    for name, hook in given.hooks.items():
+    hooks = Hooks(options.deps)
+    for name, hook in options.hooks.items():
         hooks.add(cast("HookName", name), cast("Hook", hook))
-    models = given.providers or _registry(config, clock)
-    own = given.providers is not None
-    named = models.parse(config.default_model) if config.default_model is not None and not own else None
+    models = options.providers or _registry(config, clock)
+    has_own_providers = options.providers is not None
+    default_model = (
+        models.parse(config.default_model) if config.default_model is not None and not has_own_providers else None
+    )
     return Host(
         store=store,
         live=live,
         providers=models,
-        tools=offered,
+        tools=tools_by_name,
         builtin_names=NAMES,
         agents=agents,
-        base_rules=(*base_rules(), *host_rules(given.rules, names)),
-        places=places,
+        base_rules=(*base_rules(), *host_rules(options.rules, names)),
+        places=protected,
         hooks=hooks,
-        deps=given.deps,
+        deps=options.deps,
         config=config,
         clock=clock,
         mint=mint,
         chance=random.random,
         spill=spill,
-        config_folder=given.config_dir,
-        choices=Choices(named, config.default_agent, config.max_steps),
-        servers=McpServers({**config.mcp_servers, **given.mcp_servers}, clock),
+        config_folder=options.config_dir,
+        choices=Choices(default_model, config.default_agent, config.max_steps),
+        servers=McpServers({**config.mcp_servers, **options.mcp_servers}, clock),
         lease=Lease(shared=store.capabilities.many_processes),
     )
 
 
-def _offered(given: _Given, places: ProtectedPaths) -> dict[str, Tool]:
-    """The tools by name: those of the built-in ones that are wanted, and the host's own, which go before them."""
+def _select_tools(options: _HostOptions, protected: ProtectedPaths) -> dict[str, Tool]:
+    """Return the tools by name: the selected built-in ones, and the host's own, which take precedence."""
     from clew.tools.builtin import BUILTIN
 
-    offered: dict[str, Tool] = {tool.name: tool for tool in BUILTIN}
-    wanted = given.builtin_tools if isinstance(given.builtin_tools, tuple) else offered if given.builtin_tools else ()
-    if unknown := sorted(set(wanted) - offered.keys()):
-        raise InvalidInput(f"there is no built-in tool {', '.join(unknown)}; there are: {', '.join(sorted(offered))}")
-    if "bash" in wanted:
+    tools_by_name: dict[str, Tool] = {tool.name: tool for tool in BUILTIN}
+    selected = (
+        options.builtin_tools
+        if isinstance(options.builtin_tools, tuple)
+        else tools_by_name
+        if options.builtin_tools
+        else ()
+    )
+    if unknown := sorted(set(selected) - tools_by_name.keys()):
+        raise InvalidInput(
+            f"there is no built-in tool {', '.join(unknown)}; there are: {', '.join(sorted(tools_by_name))}"
+        )
+    if "bash" in selected:
         from clew.tools.builtin.bash import make_bash
         from clew.tools.process.sandbox import find_sandbox
 
-        asked = given.config.tools.sandbox
-        sandbox = find_sandbox(asked) if asked != "off" else None
-        offered["bash"] = make_bash(sandbox, lambda: (*places.folders, *places.files))
-    return {**{name: offered[name] for name in wanted}, **{tool.name: tool for tool in given.tools}}
+        mode = options.config.tools.sandbox
+        sandbox = find_sandbox(mode) if mode != "off" else None
+        tools_by_name["bash"] = make_bash(sandbox, lambda: (*protected.folders, *protected.files))
+    return {**{name: tools_by_name[name] for name in selected}, **{tool.name: tool for tool in options.tools}}
 
 
 def _registry(config: Config, clock: Clock) -> Providers:
@@ -331,8 +345,8 @@ async def _open_store(location: Location, config: Config, read_only: bool, clock
     if isinstance(location, Folder):
         from clew.store.files.opening import FilesOptions, open_files
 
-        kept = FilesOptions(read_only=read_only, every_commit_full=config.durability == "power")
-        return await open_files(location.kind, location.path, kept, clock=clock, mint=mint)
+        store_paths = FilesOptions(read_only=read_only, every_commit_full=config.durability == "power")
+        return await open_files(location.kind, location.path, store_paths, clock=clock, mint=mint)
     if isinstance(location, PostgresDatabase):
         return await _open_postgres(location, config, read_only, clock, mint)
     from clew.store.sql.sqlite.opening import SqliteOptions, open_sqlite

@@ -135,19 +135,19 @@ class BlobNotFound(NotFound, code="blob_not_found"): ...
 
 
 class Conflict(ClewError, code="conflict"):
-    """The request is sound, the present state does not allow it."""
+    """The request is valid, but the current state does not allow it."""
 
 
 class SessionBusy(Conflict, code="run_in_flight"):
-    """Somebody else has the session, or what was asked for, now: wait, abort it, or ask again.
+    """The session, or the requested object, is in use: wait, abort the run, or retry.
 
-    Raised while a run goes on, while the session is being summarised, when its head moved or a run took it between a
-    look and a write, for a message that already waits in the queue, and for a schedule whose last run goes on.
+    Raised during a run and during a compaction, when the head moved or a run acquired the session between a read and a
+    write, for a message that is already queued, and for a schedule whose last run has not ended.
     """
 
 
 class WaitingForHuman(Conflict, code="waiting_for_human"):
-    """A turn is open and waits for approvals or answers, so nothing else can begin. Nothing runs meanwhile.
+    """A turn is open and waits for approvals or answers, so no other can start. No run is active meanwhile.
 
     Raised for a prompt that would not be queued, for going on, compacting and pruning, and for answers over the chat
     route that are none of those it waits for.
@@ -223,14 +223,14 @@ class IllegalChunk(Invalid, code="illegal_chunk"):
 
 
 class IllegalTransition(Invalid, code="illegal_transition"):
-    """A move between states that the table does not hold."""
+    """A transition between states that the table does not contain."""
 
 
 class PermissionDenied(ClewError, code="permission_denied"): ...
 
 
 class SignatureInvalid(PermissionDenied, code="signature_invalid"):
-    """A delivery that nobody who knows the secret has signed, or not just now."""
+    """A delivery whose signature is invalid or too old."""
 
 
 class RunError(ClewError, code="run_failed"):

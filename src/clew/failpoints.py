@@ -1,9 +1,9 @@
-"""Places where a test may make the process die, fail, wait, or find the disk full.
+"""Points in the code where a test may make the process die, fail, wait, or find the disk full.
 
-``failpoint("name")`` costs one dictionary look-up and does nothing unless ``CLEW_FAILPOINTS`` was set when the
-process started, as ``name=action[@n]`` pairs joined by commas. Actions: ``kill`` (SIGKILL to itself), ``raise``,
-``sleep:MS``, ``full`` (the error SQLite gives on a full disk). ``@n`` picks the n-th passage; without it the
-first one fires. The names in the source are listed by ``tests.rig``; a test proves that each is exercised.
+``failpoint("name")`` costs one dictionary look-up and does nothing unless ``CLEW_FAILPOINTS`` was set when the process
+started, as comma-separated ``name=action[@n]`` pairs. Actions: ``kill`` (SIGKILL to itself), ``raise``, ``sleep:MS``,
+``full`` (SQLite's error for a full disk). With ``@n`` the n-th call fires, else the first one. ``tests.rig`` lists the
+names in the source; a test checks that each is exercised.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["FailpointRaised", "arm", "disarm", "failpoint"]
 
 
 class FailpointRaised(Exception):
-    """What the action ``raise`` raises; nothing in clew catches it by name."""
+    """Raised by the action ``raise``; no code in clew catches it by name."""
 
 
 _ACTIONS = frozenset({"kill", "raise", "full"})
@@ -33,7 +33,7 @@ def failpoint(name: str) -> None:
 
 
 def arm(spec: str) -> None:
-    """Arm the points named in ``spec``; replaces what was armed before. A misspelt action is an error, not a pass."""
+    """Arm the points named in ``spec`` instead of those armed before. A misspelt action is an error."""
     wanted: dict[str, tuple[str, int]] = {}
     for pair in filter(None, (piece.strip() for piece in spec.split(","))):
         name, _, action = pair.partition("=")

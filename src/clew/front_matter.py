@@ -1,8 +1,7 @@
 """Front matter: YAML between two lines ``---`` at the top of a Markdown file, as agents and skills have it.
 
-Types are not guessed, so ``no`` stays a word until a field says what it must be. Anchors, aliases and tags are
-refused: nobody needs them here, and they are how YAML is made to hurt. Every value knows its line, and whatever does
-not read is an error that names the file and the line. What a field means is not known here.
+Types are not guessed, so ``no`` stays text until a field defines its type. Anchors, aliases and tags are refused: they
+are not needed, and enable attacks. Every value has its line, and an error names the file and the line.
 """
 
 from __future__ import annotations
@@ -39,30 +38,30 @@ class Field(msgspec.Struct, frozen=True):
 
 
 class FrontMatter(msgspec.Struct, frozen=True):
-    """What a file says about itself, and the text below."""
+    """The fields of a file's front matter, and the text below."""
 
     fields: Mapping[str, Field]
     body: str
 
 
 def fail(path: str, line: int, what: str) -> InvalidInput:
-    """The error for a line of a file, in the form editors and terminals can follow."""
+    """Return the error for a line of a file, in the format that editors and terminals link."""
     return InvalidInput(f"{path}:{line}: {what}", path=path, line=line)
 
 
 def split_front_matter(text: str, path: str) -> tuple[str, str]:
-    """The text between the first two fences, and the text below them."""
+    """Return the text between the first two fences, and the text below them."""
     lines = text.split("\n")
     if lines[0].rstrip() != FENCE:
         raise fail(path, 1, f"the file must begin with a line {FENCE}")
     end = next((at for at, line in enumerate(lines) if at and line.rstrip() == FENCE), None)
     if end is None:
-        raise fail(path, 1, f"the front matter opened here is never closed with a line {FENCE}")
+        raise fail(path, 1, f"the front matter that starts here is not closed with a line {FENCE}")
     return "\n".join(lines[1:end]), "\n".join(lines[end + 1 :])
 
 
 def parse_front_matter(text: str, path: str) -> FrontMatter:
-    """The front matter and body of a file's text. Raises ``InvalidInput`` with file and line."""
+    """Return the front matter and body of a file's text. Raises ``InvalidInput`` with file and line."""
     head, body = split_front_matter(text, path)
     if len(head) > _MAX_CHARS:
         raise fail(path, 1, f"the front matter is longer than {_MAX_CHARS} characters")
@@ -73,10 +72,10 @@ def parse_front_matter(text: str, path: str) -> FrontMatter:
 
 
 class _Reader:
-    """Walks YAML's events once: they come in order, with their lines, and hold no type and no object yet."""
+    """A reader of YAML's events: they arrive in order, with their lines, before types are resolved."""
 
     def __init__(self, path: str) -> None:
-        # Loaded when a file is read: importing clew stays quick.
+        # Imported when a file is read: importing clew stays fast.
         import yaml
 
         self._yaml = yaml
@@ -143,5 +142,5 @@ class _Reader:
 
 
 def _line(event: object) -> int:
-    """The line of the file: YAML counts from 0, and the first line is the fence."""
+    """Return the line in the file: YAML counts from 0, and the first line is the fence."""
     return int(event.start_mark.line) + 2  # type: ignore[attr-defined]

@@ -1,13 +1,13 @@
-"""Names for things: how ids are minted and how ids from outside are checked.
+"""Ids: how they are minted, and how ids from outside are checked.
 
 An id is four characters of prefix, twelve hex digits of stamp and fourteen random base62 characters, thirty in
-all. The stamp packs 41 bits of milliseconds since 2024-01-01 and seven bits of counter, carried as *one* integer
-that only ever grows: within a millisecond, across a clock that steps back, and past 128 ids a millisecond, where
-it simply runs ahead of the clock. Ids minted by one process therefore sort in the order they were minted. They
-are names all the same: the order of messages is kept by the turn tree, never by their ids.
+all. The stamp packs 41 bits of milliseconds since 2024-01-01 and a counter of seven bits into *one* integer that only
+grows: within a millisecond, across a clock that steps back, and above 128 ids per millisecond, where it runs ahead of
+the clock. Ids minted by one process therefore sort in the order they were minted. Still, the turn tree defines the
+order of messages, never their ids.
 
-Ids from outside are matched whole and in ASCII before anything else looks at them. ``re.match`` with ``$`` would
-let a trailing newline pass, hence ``fullmatch`` everywhere.
+Ids from outside are matched whole and in ASCII before any other use. ``re.match`` with ``$`` would accept a trailing
+newline, hence ``fullmatch`` everywhere.
 """
 
 from __future__ import annotations
@@ -48,19 +48,19 @@ __all__ = [
 ]
 
 EPOCH_MS = 1_704_067_200_000
-"""2024-01-01T00:00:00Z, where the 41 bits of milliseconds begin. They end in September 2093."""
+"""2024-01-01T00:00:00Z, where the 41 bits of milliseconds start. They end in September 2093."""
 
 _COUNTER_BITS = 7
 _STAMP_LIMIT = 1 << 48
 _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _TAIL = 14
-_DRAWN = 1024
+_BUFFER_BYTES = 1024
 _TAILS = len(_ALPHABET) ** _TAIL
 # Two characters at a time: a branch mints thousands of ids.
 _PAIRS = tuple(low + high for high in _ALPHABET for low in _ALPHABET)
 _EVEN = 256 // len(_ALPHABET) * len(_ALPHABET)
-"""Bytes below this make every letter equally likely; those from here on are passed over."""
+"""Bytes below this make every letter equally likely; the others are skipped."""
 _LETTERS = bytes(ord(_ALPHABET[byte % len(_ALPHABET)]) for byte in range(256))
 _UNEVEN = bytes(range(_EVEN, 256))
 
@@ -73,9 +73,9 @@ _ALIAS = re.compile(r"(?!ses_)[\x20-\x7e]{1,128}", re.ASCII)
 
 
 class SessionIdForm(Enum):
-    """The forms a session id can have; a store declares which one is its own.
+    """The formats of a session id; a store declares its own.
 
-    ``SHARED`` is of a file that other programs write too: clew's own ids, and theirs.
+    ``SHARED`` is for files that other programs write, too: clew's own ids, and theirs.
     """
 
     CLEW = re.compile(f"ses_{_CLEW}", re.ASCII)
@@ -83,31 +83,31 @@ class SessionIdForm(Enum):
     ULID = re.compile("[0-9A-HJKMNP-TV-Z]{26}", re.ASCII)
     UUID = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.ASCII)
 
-    def keeps(self, session_id: str) -> bool:
-        """Whether a session that comes from another store keeps this name in one of this form."""
+    def accepts_foreign_id(self, session_id: str) -> bool:
+        """Return whether a session from another store can keep its id in a store with this format."""
         other = (SessionIdForm.ULID, SessionIdForm.UUID) if self is SessionIdForm.SHARED else ()
         is_other = any(form.value.fullmatch(session_id) for form in other)
         return self.value.fullmatch(session_id) is not None and not is_other
 
 
-class _Chance:
-    """Numbers from the system's own chance. Some of it is kept: to ask for each is to give up one's turn each time."""
+class _RandomSource:
+    """Random numbers from the system, buffered: a system call per number would release the GIL each time."""
 
     def __init__(self) -> None:
-        self._begin()
-        # No other process may draw the same.
-        os.register_at_fork(after_in_child=self._begin)
+        self._reset()
+        # A forked process must not use the same numbers.
+        os.register_at_fork(after_in_child=self._reset)
 
-    def _begin(self) -> None:
-        self._kept = b""
+    def _reset(self) -> None:
+        self._buffer = b""
         self._letters = ""
         self._lock = threading.Lock()
 
     def letters(self, count: int) -> str:
-        """So many of the alphabet, each by itself."""
+        """Return ``count`` random letters of the alphabet."""
         with self._lock:
             while len(self._letters) < count:
-                self._letters += os.urandom(_DRAWN).translate(_LETTERS, _UNEVEN).decode()
+                self._letters += os.urandom(_BUFFER_BYTES).translate(_LETTERS, _UNEVEN).decode()
             drawn, self._letters = self._letters[:count], self._letters[count:]
             return drawn
 
@@ -116,29 +116,29 @@ class _Chance:
         size = (bits + 7) // 8
         with self._lock:
             while True:
-                if len(self._kept) < size:
-                    self._kept = os.urandom(_DRAWN)
-                drawn, self._kept = self._kept[:size], self._kept[size:]
+                if len(self._buffer) < size:
+                    self._buffer = os.urandom(_BUFFER_BYTES)
+                drawn, self._buffer = self._buffer[:size], self._buffer[size:]
                 number = int.from_bytes(drawn) >> (8 * size - bits)
                 if number < limit:
                     return number
 
 
-_chance: Final = _Chance()
+_random_source: Final = _RandomSource()
 
 
 def random_name() -> str:
-    """Sixteen hexadecimal digits by chance, for what is named for a moment and in no store."""
-    return f"{_chance.below(1 << 64):016x}"
+    """Return sixteen random hexadecimal digits, for temporary names that are not stored."""
+    return f"{_random_source.below(1 << 64):016x}"
 
 
 class Mint:
-    """Makes ids. One instance serves a process; it may be called from any thread."""
+    """A generator of ids. A process has one; it is thread-safe."""
 
     def __init__(self, clock: Clock | None = None, random: Callable[[int], int] | None = None) -> None:
-        """``random`` gives a number below the one it is told; without it the system's own chance does."""
+        """``random`` returns a number below its argument; by default the system's random source."""
         self._clock = clock or SystemClock()
-        self._random = random or _chance.below
+        self._random = random or _random_source.below
         self._last = 0
         self._lock = threading.Lock()
 
@@ -186,7 +186,7 @@ class Mint:
         return f"{prefix}{self._stamp():012x}{self._tail()}"
 
     def _ulid(self) -> str:
-        """A ULID that grows with the stamp: the stamp's millisecond, then its counter, then chance."""
+        """Return a ULID that grows with the stamp: the stamp's millisecond, then its counter, then random bits."""
         stamp = self._stamp()
         value = ((stamp >> _COUNTER_BITS) + EPOCH_MS) << 80
         value |= (stamp & ((1 << _COUNTER_BITS) - 1)) << 73
@@ -194,8 +194,8 @@ class Mint:
         return "".join(_CROCKFORD[(value >> shift) & 31] for shift in range(125, -1, -5))
 
     def _tail(self) -> str:
-        if self._random == _chance.below:
-            return _chance.letters(_TAIL)
+        if self._random == _random_source.below:
+            return _random_source.letters(_TAIL)
         number = self._random(_TAILS)
         digits = []
         for _ in range(_TAIL // 2):
@@ -204,9 +204,9 @@ class Mint:
         return "".join(digits)
 
 
-def derived_id(prefix: str, session_id: str, place: str, at: int) -> str:
-    """An id of clew's form that is always the same for the same place of what another program wrote."""
-    number = int.from_bytes(sha256(f"{session_id}/{place}".encode()).digest()[:16])
+def derived_id(prefix: str, session_id: str, position: str, at: int) -> str:
+    """Return an id of clew's format that is always the same for the same position in another program's file."""
+    number = int.from_bytes(sha256(f"{session_id}/{position}".encode()).digest()[:16])
     tail = ""
     for _ in range(_TAIL):
         number, digit = divmod(number, len(_ALPHABET))
@@ -215,7 +215,7 @@ def derived_id(prefix: str, session_id: str, place: str, at: int) -> str:
 
 
 def derived_session_id(form: SessionIdForm, key: str) -> str:
-    """The same for a session, in the form its store knows."""
+    """Return the same for a session, in the format of its store."""
     if form is SessionIdForm.UUID:
         return str(uuid.UUID(bytes=sha256(key.encode()).digest()[:16], version=4))
     if form is not SessionIdForm.ULID:
@@ -225,7 +225,7 @@ def derived_session_id(form: SessionIdForm, key: str) -> str:
 
 
 def stamp_of(id_: str) -> int:
-    """The epoch milliseconds an id was minted at, for people who debug; never for ordering."""
+    """Return the epoch milliseconds of an id, for debugging; never for ordering."""
     return (int(id_[4:16], 16) >> _COUNTER_BITS) + EPOCH_MS
 
 

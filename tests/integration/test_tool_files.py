@@ -218,7 +218,7 @@ async def test_an_output_made_by_hand_is_json_and_its_bytes_are_not_garbled() ->
     async with Result(clew.ToolOutput({"usage": clew.Usage(input=3)}, files=(clew.File(PNG),))) as result:
         assert (result.told["usage"]["input"], len(result.files)) == (3, 1)
     async with Result(clew.ToolOutput({"what": object()})) as result:
-        assert result.told == "make returned something that is not JSON: a object has no form in JSON"
+        assert result.told == "make returned something that is not JSON: a object cannot be encoded as JSON"
 
 
 async def test_a_tool_that_raises_generator_exit_has_failed_and_the_turn_goes_on() -> None:

@@ -134,8 +134,8 @@ def has_field(x: int = pydantic.Field(3, ge=1)) -> None:
 @pytest.mark.parametrize(
     ("function", "says"),
     [
-        (takes_odd, "the tool takes_odd has a parameter that JSON cannot carry"),
-        (takes_odd_field, "the tool takes_odd_field has a parameter that JSON cannot carry"),
+        (takes_odd, "the tool takes_odd has a parameter that JSON cannot represent"),
+        (takes_odd_field, "the tool takes_odd_field has a parameter that JSON cannot represent"),
         (has_field, "the default of x of the tool has_field is not JSON.*; a Field goes into Annotated"),
     ],
 )

@@ -113,7 +113,7 @@ async def test_a_binary_file_is_described_not_dumped(content: bytes, type_: str,
         (".", "is a folder"),
         ("pipe", "named pipe"),
         ("/dev/zero", "device"),
-        ("x" * 300, "too long a name"),
+        ("x" * 300, "is too long"),
     ],
 )
 async def test_what_cannot_be_read_is_a_sentence(path: str, words: str, workspace: Path) -> None:
@@ -163,7 +163,7 @@ async def test_a_write_through_a_link_writes_the_real_file_and_keeps_the_link(wo
         ("pipe", "named pipe"),
         ("/dev/null", "device"),
         ("file/below", "is a file, not a folder"),
-        ("x" * 300, "too long a name"),
+        ("x" * 300, "is too long"),
         ("/proc/clew", "could not be|does not exist|denies"),
     ],
 )

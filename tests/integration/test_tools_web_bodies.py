@@ -167,7 +167,7 @@ async def test_a_slow_body_ends_with_the_time(site: Site) -> None:
             await asyncio.sleep(0.02)
 
     site.pages["/"] = drip
-    with pytest.raises(ToolFailed, match=r"did not come within 0.3 s"):
+    with pytest.raises(ToolFailed, match=r"did not arrive within 0.3 s"):
         await fetch(site, total_s=0.3)
 
 
@@ -178,7 +178,7 @@ async def test_a_server_that_says_nothing_ends_with_the_time(site: Site) -> None
         await site.gate.wait()
 
     site.pages["/"] = mute
-    with pytest.raises(ToolFailed, match=r"did not come within 0.2 s"):
+    with pytest.raises(ToolFailed, match=r"did not arrive within 0.2 s"):
         await fetch(site, total_s=0.2)
 
 

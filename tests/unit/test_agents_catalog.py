@@ -293,7 +293,7 @@ def test_a_broken_manifest_is_reported_and_the_others_are_read(home: Home) -> No
     assert catalog.notices == (
         f"{home.user / 'binary.md'}: ignored; it is not text; save it as UTF-8",
         f"{home.user / 'empty.md'}:1: the file must begin with a line ---; the agent is ignored",
-        f"{home.user / 'endless.md'}:1: the front matter opened here is never closed with a line ---; "
+        f"{home.user / 'endless.md'}:1: the front matter that starts here is not closed with a line ---; "
         "the agent is ignored",
         f"{home.user / 'folder.md'}: ignored; it is not a regular file",
         f"{home.user / 'huge.md'}: ignored; it is larger than {MAX_MANIFEST_BYTES} bytes",

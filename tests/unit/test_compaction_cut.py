@@ -157,7 +157,7 @@ def test_the_last_step_stays_when_there_is_room_for_it_though_it_is_over_its_sha
     kept = (body[2], of(long, 2))
     found = cut(body, usable=tokens(kept) + 9, room=tokens(kept))
     assert found is not None
-    assert (found.split, found.kept, found.tail_start_id) == (Split("a2", 2), kept, "u2")
+    assert (found.split, found.tail, found.tail_start_id) == (Split("a2", 2), kept, "u2")
 
 
 @pytest.mark.rule("CP-5")
@@ -204,7 +204,7 @@ def test_a_turn_that_was_warned_and_does_not_fit_is_kept_from_the_warning_on() -
     found = cut(body, usable=4_000, room=100, open_turn_id="t2", inside=True)
     assert found is not None
     assert (found.tail_start_id, found.split) == ("u2w", Split("a2b", 2))
-    assert found.kept == (body[4], of(second, 2))
+    assert found.tail == (body[4], of(second, 2))
 
 
 @pytest.mark.rule("CP-1", "CP-5")
@@ -278,7 +278,7 @@ def test_the_turn_preset_cuts_between_turns_only(room: int, open_turn_id: str | 
                 continue
             assert made.split is None
             assert made.tail_start_id in ("u1", "u2", "u3", *([] if open_turn_id else [None]))
-            assert [*made.summarised, *made.kept] == body
+            assert [*made.summarised, *made.tail] == body
     assert getattr(cut(body, policy("overlay", keep_recent_tokens=200), open_turn_id="t3"), "split", None) is not None
     assert getattr(cut(body, policy("turn", keep_recent_tokens=200), open_turn_id="t3"), "tail_start_id", "") == "u3"
 
@@ -290,7 +290,7 @@ def test_recent_tokens_keep_the_message_of_the_open_turn() -> None:
     body = [*turn("1"), user("2"), long]
     found = cut(body, policy("overlay", keep_recent_tokens=50), open_turn_id="t2", inside=True)
     assert found is not None
-    assert (found.tail_start_id, found.split, found.kept) == ("u2", Split("a2", 2), (body[2], of(long, 2)))
+    assert (found.tail_start_id, found.split, found.tail) == ("u2", Split("a2", 2), (body[2], of(long, 2)))
     assert cut(body, policy("overlay"), open_turn_id="t2", inside=False) is None
 
 
@@ -345,17 +345,17 @@ def test_every_part_is_summarised_or_kept_once_and_in_order(
         return
     split = found.split
     given_ = {message.id: message for message in body}
-    for side in (found.summarised, found.kept):
+    for side in (found.summarised, found.tail):
         ids = [message.id for message in side]
         assert ids == [message.id for message in body if message.id in ids]
     before = {message.id: message.parts for message in found.summarised}
-    after = {message.id: message.parts for message in found.kept}
+    after = {message.id: message.parts for message in found.tail}
     for id_, message in given_.items():
         assert before.get(id_, []) + after.get(id_, []) == message.parts
         assert (id_ in before and id_ in after) <= (split is not None and split.message_id == id_)
     assert not any(is_open_call(part) for parts in before.values() for part in parts)
     assert any(estimate_part(part) for parts in before.values() for part in parts)
-    assert found.kept_tokens == tokens(found.kept)
+    assert found.tail_tokens == tokens(found.tail)
     if split is not None:
         parts = given_[split.message_id].parts
         assert split.from_part == len(parts) or parts[split.from_part] == START
@@ -411,7 +411,7 @@ def test_a_turn_that_went_on_in_a_second_answer_is_cut_in_the_first_and_then_beg
     body = [user("1"), reply("1", *[START, call(chars=400)] * 2), reply("1b", *[START, call(chars=400)] * 3)]
     found = cut(body, usable=9, room=room, open_turn_id="t1", inside=True, split_id="a1", split_reach=2)
     assert found is not None
-    assert (found.tail_start_id, found.split, found.kept_tokens) == expected
+    assert (found.tail_start_id, found.split, found.tail_tokens) == expected
     assert (found.warning is None) == (room > 116)
 
 
@@ -451,7 +451,7 @@ def test_what_is_sent_after_any_number_of_compactions_is_what_the_last_one_kept(
             # For an open turn it goes above that turn.
             markers.append((first if is_open_turn else seen, plan.cut))
             after = Context(frame, rules, line_of(body[:seen], markers), ())
-            assert [(m.id, m.parts) for m in after.body] == [(m.id, m.parts) for m in plan.cut.kept]
+            assert [(m.id, m.parts) for m in after.body] == [(m.id, m.parts) for m in plan.cut.tail]
 
 
 @pytest.mark.rule("CP-3", "CP-13")

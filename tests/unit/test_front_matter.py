@@ -87,7 +87,7 @@ def test_the_body_may_hold_fences_of_its_own() -> None:
     [
         ("", "1: the file must begin with a line ---"),
         ("\n---\n---", "1: the file must begin with a line ---"),
-        ("---\nname: a", "1: the front matter opened here is never closed with a line ---"),
+        ("---\nname: a", "1: the front matter that starts here is not closed with a line ---"),
         (head("just words"), "2: expected `key: value`"),
         (head("name:tidy"), "2: expected `key: value`"),
         (head("a: b", "a: c"), "3: a is given twice"),

@@ -127,7 +127,7 @@ ORDER = list(FIELDS)
 
 
 def text_of(**fields: Any) -> str:
-    return assemble(PromptInputs(**fields)).kept
+    return assemble(PromptInputs(**fields)).stored_text
 
 
 def environment_text(**changes: Any) -> str:
@@ -138,7 +138,7 @@ def environment_text(**changes: Any) -> str:
 @pytest.mark.rule("SP-1")
 def test_the_whole_prompt_reads_like_this() -> None:
     """Every section, to the letter."""
-    assert assemble(FULL).kept == WHOLE
+    assert assemble(FULL).stored_text == WHOLE
 
 
 @pytest.mark.rule("SP-1")
@@ -146,7 +146,7 @@ def test_the_tools_are_kept_with_the_prompt_and_not_sent_as_its_text() -> None:
     """They are sent as tools, and would be paid for twice."""
     whole, alone = assemble(FULL), assemble(PromptInputs(tools=FULL.tools))
     assert whole.text == WHOLE[: WHOLE.index("\n\n# Tools\n\n## ls")]
-    assert (alone.text, alone.kept) == ("", WHOLE[WHOLE.index("# Tools\n\n## ls") :])
+    assert (alone.text, alone.stored_text) == ("", WHOLE[WHOLE.index("# Tools\n\n## ls") :])
 
 
 @pytest.mark.rule("SP-1")
@@ -165,7 +165,7 @@ def test_any_of_the_sections_can_be_missing_and_leaves_no_trace() -> None:
         fields = {field: getattr(FULL, field) for name in names for field in FIELDS[name]}
         prompt = assemble(PromptInputs(**fields))
         assert prompt.sections == tuple(Section(name, texts[name]) for name in names)
-        assert prompt.kept == "\n\n".join(texts[name] for name in names)
+        assert prompt.stored_text == "\n\n".join(texts[name] for name in names)
 
 
 @pytest.mark.parametrize("empty", [{"agent_prompt": " \n"}, {"session_override": "\n"}, {"session_override": ""}])
@@ -185,7 +185,11 @@ def test_instructions_keep_their_order() -> None:
 def test_the_digest_is_the_sha_256_of_the_utf_8_text() -> None:
     """Anybody can check it with another program."""
     prompt = assemble(PromptInputs(agent_prompt="Grüße, 世界 🎈"))
-    assert prompt.digest == hashlib.sha256("Grüße, 世界 🎈".encode()).hexdigest() == digest_system_prompt(prompt.kept)
+    assert (
+        prompt.digest
+        == hashlib.sha256("Grüße, 世界 🎈".encode()).hexdigest()
+        == digest_system_prompt(prompt.stored_text)
+    )
 
 
 def shuffled(value: Any, chance: random.Random) -> Any:
@@ -232,7 +236,7 @@ def test_another_process_makes_the_same_bytes(seed: str) -> None:
     """Whatever the seed that gives sets and dictionaries of other programs their order."""
     script = (
         "from tests.unit.test_system_prompt_assemble import FULL, assemble\n"
-        "import sys; sys.stdout.buffer.write(assemble(FULL).kept.encode())"
+        "import sys; sys.stdout.buffer.write(assemble(FULL).stored_text.encode())"
     )
     environ = {**os.environ, "PYTHONHASHSEED": seed}
     root = Path(__file__).resolve().parents[2]
@@ -299,7 +303,10 @@ def test_a_stored_prompt_can_be_taken_apart_again() -> None:
     """The text is kept once, the outline with the step; together they are the sections."""
     prompt = assemble(FULL)
     outline = msgspec.json.decode(msgspec.json.encode(prompt.outline))
-    assert (sections_of(prompt.kept, outline), sent_text(prompt.kept, outline)) == (prompt.sections, prompt.text)
+    assert (sections_of(prompt.stored_text, outline), sent_text(prompt.stored_text, outline)) == (
+        prompt.sections,
+        prompt.text,
+    )
     assert (sections_of("", []), sent_text("", [])) == ((), "")
 
 
@@ -307,14 +314,17 @@ def test_a_prompt_of_an_older_version_was_sent_whole() -> None:
     """Its outline says nothing of what was left out, and its request is still proven by its digest."""
     prompt = assemble(FULL)
     outline = [[name, length] for name, length, *_ in prompt.outline]
-    assert (sections_of(prompt.kept, outline), sent_text(prompt.kept, outline)) == (prompt.sections, prompt.kept)
+    assert (sections_of(prompt.stored_text, outline), sent_text(prompt.stored_text, outline)) == (
+        prompt.sections,
+        prompt.stored_text,
+    )
 
 
 @pytest.mark.parametrize("outline", [[], [["agent", 3]], [["agent", 10_000]], [["agent", 5], ["tools", 5]]])
 def test_an_outline_of_another_prompt_is_refused(outline: list[list[Any]]) -> None:
     """Rather than showing sections that never were."""
     with pytest.raises(InvalidInput, match="does not match this prompt"):
-        sections_of(assemble(FULL).kept, outline)
+        sections_of(assemble(FULL).stored_text, outline)
 
 
 # What is too long

@@ -25,7 +25,7 @@ from clew.transcript.turn import Step
 from clew.transcript.usage import Usage
 
 __all__ = [
-    "USUAL",
+    "DEFAULT_RULER",
     "Count",
     "Measured",
     "Ruler",
@@ -86,7 +86,7 @@ class Ruler(msgspec.Struct, frozen=True):
     seals: tuple[str, ...] = ()
 
 
-USUAL: Final = Ruler()
+DEFAULT_RULER: Final = Ruler()
 
 
 class Window(msgspec.Struct, frozen=True):
@@ -131,12 +131,12 @@ class Size(msgspec.Struct, frozen=True):
     others: int
 
 
-def estimate_tokens(chars: int, ruler: Ruler = USUAL) -> int:
+def estimate_tokens(chars: int, ruler: Ruler = DEFAULT_RULER) -> int:
     """Return the tokens of so many characters: a quarter unless calibrated, plus a tenth, rounded up."""
     return -(-chars * ruler.tokens * 11 // (ruler.chars * 10))
 
 
-def plain_tokens(chars: int, ruler: Ruler = USUAL) -> int:
+def plain_tokens(chars: int, ruler: Ruler = DEFAULT_RULER) -> int:
     """Return a lower bound of the tokens: a quarter of the characters, or less if calibrated, rounded down."""
     return min(chars // 4, chars * ruler.tokens // ruler.chars)
 
@@ -164,7 +164,7 @@ def count_of(usage: Usage, chars: int, others: int) -> Count:
     return Count(usage.input + usage.cache_read + usage.cache_write - others, chars)
 
 
-def estimate_part(part: p.Part, ruler: Ruler = USUAL) -> int:
+def estimate_part(part: p.Part, ruler: Ruler = DEFAULT_RULER) -> int:
     """Return the tokens of one part as it is sent."""
     return estimate_tokens(_chars(part, ruler), ruler) + _file_tokens(part, ruler.files)
 
@@ -195,7 +195,7 @@ def _extent_of(message: Message, ruler: Ruler) -> _Extent:
     return extent
 
 
-def estimate_message(message: Message, ruler: Ruler = USUAL) -> int:
+def estimate_message(message: Message, ruler: Ruler = DEFAULT_RULER) -> int:
     """Return the tokens of a message with its delimiters; 0 if nothing in it is sent."""
     extent, tokens, share = _extent_of(message, ruler), ruler.tokens * 11, ruler.chars * 10
     # Inlined estimate_tokens for each part.
@@ -247,7 +247,7 @@ def size_request(
     tools_chars: int,
     messages: Sequence[Message],
     measured: Measured | None,
-    ruler: Ruler = USUAL,
+    ruler: Ruler = DEFAULT_RULER,
 ) -> Size:
     """Return the size of a request with this system prompt, these tools and these messages."""
     system, tools = estimate_tokens(system_chars, ruler), estimate_tokens(tools_chars, ruler)
@@ -372,7 +372,7 @@ def _sealed_chars(part: p.Part, ruler: Ruler) -> int:
     return 0 if own is None else max(len(p.text_of(part, "reasoning") or ""), len(p.text_at(own, "signature") or ""))
 
 
-def _chars(part: p.Part, ruler: Ruler = USUAL) -> int:
+def _chars(part: p.Part, ruler: Ruler = DEFAULT_RULER) -> int:
     """Return the characters of a part as sent: none for an image, reasoning only for the provider that wrote it."""
     if sealed := _sealed_chars(part, ruler):
         return sealed

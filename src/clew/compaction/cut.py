@@ -12,7 +12,7 @@ from itertools import accumulate
 
 import msgspec
 
-from clew.compaction.budget import USUAL, Ruler, estimate_part, message_tokens
+from clew.compaction.budget import DEFAULT_RULER, Ruler, estimate_part, message_tokens
 from clew.compaction.policy import Policy
 from clew.transcript.message import Message
 from clew.transcript.part import STEP_START, is_open_call, kind_of, steps_in
@@ -24,16 +24,16 @@ __all__ = ["Cut", "plan_cut"]
 class Cut(msgspec.Struct, frozen=True):
     """A cut. ``tail_start_id`` None: nothing is kept, so the tail begins at the marker itself.
 
-    Of a split message ``summarised`` holds the parts that are dropped and ``kept`` the others; ``split`` counts the
+    Of a split message ``summarised`` holds the parts that are dropped and ``tail`` the others; ``split`` counts the
     parts that were given. ``turns`` is the number of turns that are summarised, entirely or in part.
     """
 
     summarised: tuple[Message, ...]
-    kept: tuple[Message, ...]
+    tail: tuple[Message, ...]
     tail_start_id: str | None
     split: Split | None
     turns: int
-    kept_tokens: int
+    tail_tokens: int
     warning: str | None = None
 
 
@@ -53,7 +53,7 @@ def plan_cut(
     room: int,
     open_turn_id: str | None,
     inside: bool,
-    ruler: Ruler = USUAL,
+    ruler: Ruler = DEFAULT_RULER,
     split_id: str | None = None,
     split_reach: int = 0,
 ) -> Cut | None:
@@ -257,7 +257,7 @@ class _Plan:
         return message_tokens(self.inner[at][part])
 
     def cut(self, position: _Position) -> Cut | None:
-        summarised, kept = list(self.body[: position.start]), list(self.body[position.start :])
+        summarised, tail = list(self.body[: position.start]), list(self.body[position.start :])
         split = None
         turns = sum(lead < position.start for lead in self.leads)
         if position.start and not self.body[0].is_prompt:
@@ -266,17 +266,17 @@ class _Plan:
             message = self.body[position.at]
             split = Split(message.id, position.part)
             summarised.append(msgspec.structs.replace(message, parts=message.parts[: position.part]))
-            kept[position.at - position.start] = msgspec.structs.replace(message, parts=message.parts[position.part :])
+            tail[position.at - position.start] = msgspec.structs.replace(message, parts=message.parts[position.part :])
             turns += self._lead_of(position.at) >= position.start
         if not any(estimate_part(part) for message in summarised for part in message.parts):
             return None
         return Cut(
             summarised=tuple(summarised),
-            kept=tuple(message for message in kept if message.parts or message.role == "user"),
+            tail=tuple(message for message in tail if message.parts or message.role == "user"),
             tail_start_id=self.body[position.start].id if position.start < len(self.body) else None,
             split=split,
             turns=turns,
-            kept_tokens=self.tokens(position),
+            tail_tokens=self.tokens(position),
             warning=self.warning,
         )
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from clew.compaction.budget import USUAL, Ruler, estimate_message, estimate_tokens
+from clew.compaction.budget import DEFAULT_RULER, Ruler, estimate_message, estimate_tokens
 from clew.compaction.context import Context
 from clew.compaction.cut import Cut, plan_cut
 from clew.compaction.directive import Directive, directives_of, with_directives
@@ -63,7 +63,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     tokens_before: int
     auto: bool
     must: bool
-    ruler: Ruler = USUAL
+    ruler: Ruler = DEFAULT_RULER
     inside: bool = False
     focus: str | None = None
 
@@ -137,7 +137,7 @@ def plan_compaction(
     # A large message that has to stay leaves less room for the summary, down to what its headings need.
     # If nothing could be sent otherwise, a request without spare room is better than none.
     must = force or context.overflows
-    available = limit - fixed - cut.kept_tokens - (0 if must else min(window.reserve, limit // 10))
+    available = limit - fixed - cut.tail_tokens - (0 if must else min(window.reserve, limit // 10))
     fresh = sum(estimate_message(message, ruler) for message in cut.summarised)
     # With directives and files, a summary must still be smaller than what it replaces.
     cap = min(cap, available * 2 // 3, (fresh + size.summary) * 3 // 5)
@@ -167,8 +167,8 @@ def _absolute(cut: Cut, context: Context) -> Cut:
         offset = context.offsets.get(cut.split.message_id, 0)
         return msgspec.structs.replace(cut, split=Split(cut.split.message_id, cut.split.from_part + offset))
     # A message split by an earlier cut stays split while it is kept: its first parts are already summarised.
-    kept = [message.id for message in context.body[: context.split_reach]]
-    if context.compaction is not None and cut.tail_start_id in kept:
+    tail_ids = [message.id for message in context.body[: context.split_reach]]
+    if context.compaction is not None and cut.tail_start_id in tail_ids:
         return msgspec.structs.replace(cut, split=context.compaction.split)
     return cut
 
@@ -282,7 +282,7 @@ def compaction_data_of(
     # The estimated size of the next request, comparable to the size before and to the gauge.
     marker = MessageRow("", "", "assistant", 0, 0, {}, ())
     sent = summary_messages(Compaction(marker, "", written.text, None, None, paired))
-    after = context.estimated_frame + cut.kept_tokens
+    after = context.estimated_frame + cut.tail_tokens
     after += sum(estimate_message(message, plan.ruler) for message in sent)
     return CompactionData(
         summary=written.text,
@@ -329,7 +329,7 @@ def _turns_in_all(context: Context, cut: Cut) -> int | None:
 def turn_data(data: CompactionData, cut: Cut) -> dict[str, Any]:
     """Return the data of the turn, readable without its marker."""
     summarised = [message.turn_id for message in cut.summarised]
-    tail = [message.turn_id for message in cut.kept]
+    tail = [message.turn_id for message in cut.tail]
     return {
         "summarized_through_turn_id": summarised[-1] if summarised else None,
         "first_kept_turn_id": tail[0] if tail else None,

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from clew.compaction.budget import USUAL, Ruler, Window, estimate_part, estimate_tokens, reaches
+from clew.compaction.budget import DEFAULT_RULER, Ruler, Window, estimate_part, estimate_tokens, reaches
 from clew.compaction.files import file_path, name_of
 from clew.compaction.policy import Policy
 from clew.transcript.message import Message
@@ -57,7 +57,7 @@ def plan_prune(
     at: int,
     already: Mapping[_Key, Pruned],
     base_index: Mapping[str, int],
-    ruler: Ruler = USUAL,
+    ruler: Ruler = DEFAULT_RULER,
     workspace_root: str | None = None,
     inside: bool = False,
     due: bool = False,
@@ -112,7 +112,7 @@ def plan_prune(
     return _records((planned[one.key] for one in outputs if one.key in planned), at)
 
 
-def min_gain(messages: Sequence[Message], policy: Policy, window: Window, ruler: Ruler = USUAL) -> int:
+def min_gain(messages: Sequence[Message], policy: Policy, window: Window, ruler: Ruler = DEFAULT_RULER) -> int:
     """Return the estimated tokens that a prune inside a turn has to free, so that the next one is not soon."""
     if not policy.pruning.in_large_steps:
         return _as_estimated(window.usable * MIN_GAIN)

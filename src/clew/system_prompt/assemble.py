@@ -35,11 +35,11 @@ class Section(msgspec.Struct, frozen=True):
 
 
 class SystemPrompt(msgspec.Struct, frozen=True):
-    """A system prompt. ``text`` is sent, ``kept`` is stored; ``digest`` is the SHA-256 of the latter in hex."""
+    """A system prompt. ``text`` is sent, ``stored_text`` is stored; ``digest`` is the SHA-256 of the latter in hex."""
 
     sections: tuple[Section, ...]
     text: str
-    kept: str
+    stored_text: str
     digest: str
 
     @property
@@ -68,7 +68,7 @@ def assemble(inputs: PromptInputs) -> SystemPrompt:
         return _assemble(inputs)
     with _lock:
         prompt = _cache[cache_key] = _cache.pop(cache_key) if cache_key in _cache else _assemble(inputs)
-        while sum(len(key) + len(one.kept) for key, one in _cache.items()) > _MAX_CACHE_CHARS:
+        while sum(len(key) + len(one.stored_text) for key, one in _cache.items()) > _MAX_CACHE_CHARS:
             _cache.pop(next(iter(_cache)))
     return prompt
 
@@ -76,9 +76,9 @@ def assemble(inputs: PromptInputs) -> SystemPrompt:
 def _assemble(inputs: PromptInputs) -> SystemPrompt:
     built = ((name, clean_text(build(inputs))[0]) for name, build in SECTIONS)
     sections = tuple(Section(name, text) for name, text in built if text)
-    kept = _SEPARATOR.join(section.text for section in sections)
+    stored_text = _SEPARATOR.join(section.text for section in sections)
     text = _SEPARATOR.join(section.text for section in sections if section.name != _NATIVE)
-    return SystemPrompt(sections, text, kept, digest_system_prompt(kept))
+    return SystemPrompt(sections, text, stored_text, digest_system_prompt(stored_text))
 
 
 def digest_system_prompt(text: str) -> str:

@@ -1,9 +1,9 @@
-"""``@tool``: a plain function becomes a tool.
+"""``@tool``: makes a tool from a function.
 
-The description is the docstring, the schema comes from the type hints. A parameter annotated ``ToolContext`` is
-handed in by the run and is no argument. Arguments arrive in the types of the hints (``hints``). An async function
-runs on the loop, a sync one in a thread; what it raises reaches the model as one sentence, what it returns as JSON. Of
-a generator people are shown each value in the place of the one before, and the last one is the output.
+The description is the docstring, the schema comes from the type hints. A parameter annotated ``ToolContext`` is filled
+in by the run and is not an argument. Arguments are converted to the types of the hints (``hints``). An async function
+runs on the loop, a sync one in a thread; the model gets an exception as one sentence, a result as JSON. Each value of a
+generator is shown to people and replaces the one before; the last one is the output.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from typing import Any, Final, get_type_hints, overload
 
 from clew.errors import ClewError, ToolFailed
 from clew.tools.base import DEFAULT_TIMEOUT_MS, PreviewOf, TargetsOf, ToolContext, ToolOutput, target_of_arguments
-from clew.tools.hints import Misfit, Reader, reader_of, to_plain
+from clew.tools.hints import Reader, ValueMismatch, reader_of, to_plain
 from clew.tools.output import to_output
 from clew.tools.thread import run_in_thread
 from clew.transcript.rule import Target
 
 __all__ = ["FunctionTool", "tool"]
 
-# What every provider takes as the name of a function.
+# The names of functions that every provider accepts.
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 _KEYWORD: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
 class FunctionTool:
-    """A tool made of a function, which it still can be called as."""
+    """A tool made from a function; calling it calls the function."""
 
     def __init__(
         self,
@@ -52,16 +52,16 @@ class FunctionTool:
         self.asks_human = asks_human
         self.preview = preview
         if not _NAME.fullmatch(self.name):
-            raise TypeError(f"a tool cannot be called {self.name!r}; 1 to 64 of A-Z a-z 0-9 _ - are taken")
+            raise TypeError(f"a tool cannot be called {self.name!r}; use 1 to 64 of A-Z a-z 0-9 _ -")
         if not self.description:
-            raise TypeError(f"the tool {self.name} needs a docstring: it is what the model is told")
+            raise TypeError(f"the tool {self.name} needs a docstring: it is the description for the model")
         self._function = function
         self._targets = targets
         hints, self._defaults, self._context = _parameters(function, self.name)
         try:
             self._readers = {parameter: reader_of(hint) for parameter, hint in hints.items()}
         except TypeError as error:
-            raise TypeError(f"the tool {self.name} has a parameter that JSON cannot carry: {error}") from error
+            raise TypeError(f"the tool {self.name} has a parameter that JSON cannot represent: {error}") from error
         self.input_schema: Mapping[str, Any] = _schema(self._readers, self._defaults, self.name)
 
     def __repr__(self) -> str:
@@ -84,7 +84,7 @@ class FunctionTool:
         for name, value in args.items():
             try:
                 values[name] = self._readers[name].read(value)
-            except Misfit as error:
+            except ValueMismatch as error:
                 raise ToolFailed(f"{self.name}: {name} does not fit: {error}") from error
         if self._context is not None:
             values[self._context] = context
@@ -93,8 +93,8 @@ class FunctionTool:
                 result = await self._function(**values)
             elif inspect.isasyncgenfunction(self._function):
                 result = None
-                async with contextlib.aclosing(self._function(**values)) as given:
-                    async for result in given:
+                async with contextlib.aclosing(self._function(**values)) as generator:
+                    async for result in generator:
                         _report(result, context)
             elif inspect.isgeneratorfunction(self._function):
                 result = await run_in_thread(_drain, self._function(**values), context)
@@ -109,13 +109,13 @@ class FunctionTool:
         return await to_output(result, context, self.name)
 
 
-def _drain(given: Generator[Any, Any, Any], context: ToolContext) -> Any:
-    """The last value of a generator, in whose place a value that it returns goes. An abort ends it between two."""
+def _drain(generator: Generator[Any, Any, Any], context: ToolContext) -> Any:
+    """Run a generator and return its last value, or the one it returns. An abort ends it between two values."""
     result: Any = None
-    with contextlib.closing(given):
+    with contextlib.closing(generator):
         while not context.signal.aborted:
             try:
-                result = next(given)
+                result = next(generator)
             except StopIteration as end:
                 return result if end.value is None else end.value
             _report(result, context)
@@ -123,7 +123,7 @@ def _drain(given: Generator[Any, Any, Any], context: ToolContext) -> Any:
 
 
 def _report(value: Any, context: ToolContext) -> None:
-    # What is not JSON fails as the output, if it is that.
+    # A value that is not JSON fails later, if it becomes the output.
     with contextlib.suppress(TypeError, ValueError, RecursionError):
         context.report(to_plain(value))
 
@@ -153,27 +153,28 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
 
 
 def _parameters(function: Callable[..., Any], name: str) -> tuple[dict[str, Any], dict[str, Any], str | None]:
-    """The hints of the arguments, the defaults, and which parameter is the context."""
+    """Return the hints of the arguments, the defaults, and the parameter for the context."""
     try:
         hints = get_type_hints(function, include_extras=True)
     except NameError as error:
-        raise TypeError(f"the hints of the tool {name} name something its module does not hold: {error}") from error
-    taken: dict[str, Any] = {}
+        raise TypeError(f"the hints of the tool {name} use a name its module does not define: {error}") from error
+    arguments: dict[str, Any] = {}
     defaults: dict[str, Any] = {}
     context = None
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind not in _KEYWORD:
-            raise TypeError(f"the tool {name} has the parameter {parameter}; only keywords can be handed in")
+            raise TypeError(f"the tool {name} has the parameter {parameter}; only keyword parameters are supported")
+
         if parameter.name not in hints:
             raise TypeError(f"the parameter {parameter.name} of the tool {name} needs a type hint")
         hint = hints[parameter.name]
         if hint is ToolContext:
             context = parameter.name
             continue
-        taken[parameter.name] = hint
+        arguments[parameter.name] = hint
         if parameter.default is not inspect.Parameter.empty:
             defaults[parameter.name] = parameter.default
-    return taken, defaults, context
+    return arguments, defaults, context
 
 
 def _schema(readers: Mapping[str, Reader], defaults: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -186,10 +187,10 @@ def _schema(readers: Mapping[str, Reader], defaults: Mapping[str, Any], name: st
             try:
                 properties[parameter]["default"] = to_plain(defaults[parameter])
             except TypeError as error:
-                told = (
+                message = (
                     f"the default of {parameter} of the tool {name} is not JSON: {error}; a Field goes into Annotated"
                 )
-                raise TypeError(told) from error
+                raise TypeError(message) from error
     whole = {"type": "object", "properties": properties, "additionalProperties": False}
     if required := [parameter for parameter in readers if parameter not in defaults]:
         whole["required"] = required

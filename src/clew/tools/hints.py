@@ -1,7 +1,7 @@
-"""Type hints as what JSON can carry: the schema a model is told, and a model's value in the hint's own type.
+"""Type hints in JSON: the schema for a model, and conversion of a model's values to the hint's type.
 
-msgspec knows the standard library's types, dataclasses, ``TypedDict`` and its own structs. A hint with a type of
-pydantic's in it, or with one of its ``Field`` in an ``Annotated``, is read by pydantic, which is only then imported.
+msgspec supports the standard library's types, dataclasses, ``TypedDict`` and its own structs. A hint that contains a
+type of pydantic, or one of its ``Field`` in an ``Annotated``, is handled by pydantic, which is only then imported.
 """
 
 from __future__ import annotations
@@ -16,37 +16,37 @@ from clew.convert import fit
 from clew.tools.base import File
 from clew.type_error import explain_type_error
 
-__all__ = ["Misfit", "Reader", "inline", "reader_of", "schema_and_reader", "to_plain"]
+__all__ = ["Reader", "ValueMismatch", "inline", "reader_of", "schema_and_reader", "to_plain"]
 
 _EXACT: Final = 2.0**53
 
 
-class Misfit(ValueError):
-    """A value is not what the hint says."""
+class ValueMismatch(ValueError):
+    """A value does not fit the hint."""
 
 
 class Reader(Protocol):
-    """One hint."""
+    """The reader for one hint."""
 
     @property
     def schema(self) -> Mapping[str, Any]:
-        """As JSON Schema, references followed; what is within itself stands below ``$defs``."""
+        """Return the JSON Schema with references resolved; recursive types are below ``$defs``."""
         ...
 
     def read(self, value: Any) -> Any:
-        """A JSON value in the hint's type. Raises :class:`Misfit`."""
+        """Convert a JSON value to the hint's type. Raises :class:`ValueMismatch`."""
         ...
 
 
 def reader_of(hint: Any) -> Reader:
-    """Raises ``TypeError`` for a hint that JSON cannot carry."""
+    """Return the reader for a hint. Raises ``TypeError`` for a hint that JSON cannot represent."""
     if "pydantic" in sys.modules and any(_is_pydantic(one) for one in _within(hint)):
         return _PydanticReader(hint)
     return _MsgspecReader(hint)
 
 
 def schema_and_reader(output: Any) -> tuple[Mapping[str, Any] | None, Callable[[Any], Any] | None]:
-    """What a turn is asked for, and what makes a value of the answer; nothing does where a JSON Schema was given."""
+    """Return the schema for a structured output, and the converter for it; for a JSON Schema there is none."""
     if output is None or isinstance(output, Mapping):
         return output, None
     reader = reader_of(output)
@@ -61,11 +61,11 @@ class _MsgspecReader:
 
     def read(self, value: Any) -> Any:
         try:
-            return fit(_whole(value), self._hint)
+            return fit(_integers(value), self._hint)
         except msgspec.ValidationError as error:
-            raise Misfit(explain_type_error(error, self._hint)) from error
+            raise ValueMismatch(explain_type_error(error, self._hint)) from error
         except RecursionError as error:
-            raise Misfit(str(error)) from error
+            raise ValueMismatch(str(error)) from error
 
 
 class _PydanticReader:
@@ -87,28 +87,30 @@ class _PydanticReader:
             return self._adapter.validate_json(msgspec.json.encode(value))
         except ValidationError as error:
             found = [(".".join(map(str, one["loc"])), one["msg"]) for one in error.errors(include_url=False)]
-            raise Misfit("; ".join(f"{where}: {what}" if where else what for where, what in found[:5])) from error
+            raise ValueMismatch(
+                "; ".join(f"{where}: {what}" if where else what for where, what in found[:5])
+            ) from error
 
 
 def to_plain(value: Any, files: list[File] | None = None) -> Any:
-    """A value of any of these types as JSON would hold it; bytes as base64, and a file by its name: those that are met
-    are put into ``files``. Raises ``TypeError`` or ``ValueError``."""
+    """Convert a value of any of these types to plain JSON values: bytes to base64, a file to its name. Files are
+    appended to ``files``. Raises ``TypeError`` or ``ValueError``."""
 
     def dump(one: Any) -> Any:
         if isinstance(one, File):
             if files is not None:
                 files.append(one)
             return one.mark
-        own = getattr(one, "model_dump", None)
-        if own is None:
-            raise TypeError(f"a {type(one).__name__} has no form in JSON")
-        return own(mode="json")
+        model_dump = getattr(one, "model_dump", None)
+        if model_dump is None:
+            raise TypeError(f"a {type(one).__name__} cannot be encoded as JSON")
+        return model_dump(mode="json")
 
     return msgspec.to_builtins(value, str_keys=True, enc_hook=dump)
 
 
 def _within(hint: Any) -> Iterator[Any]:
-    """The hint and all it is made of, the metadata of an ``Annotated`` included."""
+    """Yield the hint and all its parts, including the metadata of an ``Annotated``."""
     yield hint
     yield from getattr(hint, "__metadata__", ())
     for part in get_args(hint):
@@ -124,7 +126,7 @@ def _is_pydantic(part: Any) -> bool:
 
 
 def inline(schema: Mapping[str, Any], components: Mapping[str, Any]) -> dict[str, Any]:
-    """Models follow references badly, so each is replaced by what it names; only a type within itself keeps one."""
+    """Replace references by their schemas, because models follow them badly; only recursive types keep theirs."""
     recursive: dict[str, Any] = {}
     whole: dict[str, Any] = dict(_inlined(schema, components, (), recursive))
     return {**whole, "$defs": recursive} if recursive else whole
@@ -139,23 +141,24 @@ def _inlined(node: Any, components: Mapping[str, Any], within: tuple[str, ...], 
     if not isinstance(reference, str):
         return {key: _inlined(value, components, within, recursive) for key, value in node.items()}
     name = reference.rpartition("/")[2]
-    # What stands beside a reference, such as a description of this one use, goes with it.
-    beside = {key: value for key, value in node.items() if key != "$ref"}
+    # Siblings of a reference, such as a description of this use, are preserved.
+    siblings = {key: value for key, value in node.items() if key != "$ref"}
     if name not in within:
         found = _inlined(components[name], components, (*within, name), recursive)
-        return {**found, **beside} if beside else found
+        return {**found, **siblings} if siblings else found
     if name not in recursive:
-        recursive[name] = None  # A place holder, so that the type is not entered a second time.
+        recursive[name] = None  # A placeholder, so that the type is not entered again.
         recursive[name] = _inlined(components[name], components, (name,), recursive)
     return node
 
 
-def _whole(value: Any) -> Any:
-    """1.0 is an integer in JSON Schema, and some providers send all their numbers so; msgspec would refuse it."""
+def _integers(value: Any) -> Any:
+    """Convert floats such as 1.0 to integers: JSON Schema allows them, some providers send them, msgspec refuses
+    them."""
     if isinstance(value, float) and value.is_integer() and abs(value) < _EXACT:
         return int(value)
     if isinstance(value, dict):
-        return {key: _whole(item) for key, item in value.items()}
+        return {key: _integers(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_whole(item) for item in value]
+        return [_integers(item) for item in value]
     return value

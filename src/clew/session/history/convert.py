@@ -113,7 +113,7 @@ async def _known(target: Store) -> dict[str, str]:
 
 async def _name(target: Store, session_id: str, mint: Mint) -> str:
     form = target.capabilities.session_ids
-    if form.keeps(session_id) and await target.find_session(session_id) is None:
+    if form.accepts_foreign_id(session_id) and await target.find_session(session_id) is None:
         return session_id
     return mint.session(form)
 

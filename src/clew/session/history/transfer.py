@@ -111,7 +111,7 @@ def _renamed(arriving: PortableSession, mint: Mint, form: SessionIdForm) -> Port
 async def _is_free(store: Store, portable: PortableSession) -> bool:
     """Return whether the session's ids are valid and free here. Message ids are checked by the commit."""
     session_id = portable.session.id
-    if not store.capabilities.session_ids.keeps(session_id):
+    if not store.capabilities.session_ids.accepts_foreign_id(session_id):
         return False
     if await store.find_session(session_id) is not None:
         return False

@@ -467,6 +467,6 @@ def prompt_writes(config: TurnConfig, now: int) -> tuple[PutPrompt, PutPrompt]:
     """
     tools = config.encoded_tools
     return (
-        PutPrompt(config.system_prompt.digest, config.system_prompt.kept, now),
+        PutPrompt(config.system_prompt.digest, config.system_prompt.stored_text, now),
         PutPrompt(tools_digest(tools), tools, now),
     )

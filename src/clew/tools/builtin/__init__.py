@@ -1,4 +1,4 @@
-"""The built-in tools, one a file. They are imported when first asked for, so that ``import clew`` stays light."""
+"""The built-in tools, one per module. They are imported on first use, so that ``import clew`` stays fast."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NAMES: Final = (
     "read", "write", "edit", "ls", "glob", "grep", "bash", "web_fetch", "todo", "question", "task", "skill", "recall",
     "schedule",
 )  # fmt: skip
-"""In the order they are offered to a model."""
+"""Names in the order in which tools are offered to a model."""
 
 BUILTIN: tuple[Tool, ...]
 

@@ -1,7 +1,7 @@
 """``bash``: one command line in a fresh shell.
 
-Nothing of a shell's state reaches the next call: no variable, no function, no directory, and no process of its
-group. The environment is built from a short list, so that keys in the host's own are not there to be read.
+No state of a shell reaches the next call: no variable, no function, no directory, and no process of its group. The
+environment is built from a short list, so that a command cannot read the host's keys.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from clew.transcript.rule import Target
 __all__ = ["bash", "make_bash"]
 
 MAX_TIMEOUT_MS: Final = 600_000
-# Linux takes 128 KiB in one argument; a longer line belongs in a file.
+# Linux accepts 128 KiB in one argument; a longer command belongs in a file.
 MAX_COMMAND_CHARS: Final = 30_000
 SHOWN_CHARS: Final = 4_000
-"""How much of the end of its output is shown while a command runs."""
+"""Characters of the end of its output that are shown while a command runs."""
 
 _MAX_NAMED: Final = 3
-"""Files that a refusal names."""
+"""The most files that an error lists."""
 
 _DESCRIPTION: Final = """Run a command line in bash, in the workspace.
 
@@ -48,12 +48,12 @@ running in the background is ended with it."""
 
 
 def make_bash(sandbox: Sandbox | None = None, closed: Callable[[], Sequence[str]] = tuple) -> FunctionTool:
-    """Return the tool; with a ``sandbox`` every command runs in one, out of reach of the ``closed`` places.
+    """Return the tool; with a ``sandbox`` every command runs in one, without access to the ``closed`` paths.
 
-    Those of an owner's session run in a sandbox of their own under every setting, or not at all.
+    An owner's commands always run in an owner sandbox, or not at all.
     """
 
-    # The watchdog comes after the tool's own limit and its grace times, which leave all dead and the output told.
+    # The call's time limit comes after the tool's own limit and its grace times, which end all processes.
     @tool(
         description=_DESCRIPTION if sandbox is None else f"{_DESCRIPTION}\n\n{sandbox.described}",
         needs_workspace=True,
@@ -80,15 +80,15 @@ def make_bash(sandbox: Sandbox | None = None, closed: Callable[[], Sequence[str]
             return await _run(program, context)
         scratch = Path(await run_in_thread(tempfile.mkdtemp, prefix="clew-"))
         try:
-            fenced = await run_in_thread(_fence, program, sandbox, scratch, closed(), context)
-            return await _run(fenced, context)
+            confined_program = await run_in_thread(_confine, program, sandbox, scratch, closed(), context)
+            return await _run(confined_program, context)
         finally:
             await run_in_thread(shutil.rmtree, scratch, ignore_errors=True)
 
     return bash
 
 
-def _fence(
+def _confine(
     program: Program, sandbox: Sandbox | None, scratch: Path, closed: Sequence[str], context: ToolContext
 ) -> Program:
     if context.owner is not None:
@@ -100,7 +100,7 @@ def _fence(
 def _refuse_names_outside(workspace: Path) -> None:
     """Refuse to run a command that could read and change a file outside the workspace by a name inside.
 
-    To leave out that name alone would not do: another command could move it, also into the workspace of a running one.
+    Hiding only that name is not enough: another command could move it, also into the workspace of a running one.
     """
     found = sorted(files_named_outside(workspace))
     if found:
@@ -116,35 +116,35 @@ def _refuse_names_outside(workspace: Path) -> None:
 async def _run(program: Program, context: ToolContext) -> ToolOutput:
     spool = Spool(context.spill, "bash", max_chars=context.max_output_chars)
 
-    def take(piece: bytes) -> None:
+    def collect(piece: bytes) -> None:
         spool.write(piece)
         context.report({"text": spool.newest(SHOWN_CHARS)})
 
     try:
-        ending = await run_program(program, take, context.signal)
+        ending = await run_program(program, collect, context.signal)
         output = await run_in_thread(spool.finish)
     finally:
         spool.close()
-    told = _told(ending, program.timeout_ms)
+    notes = _describe_ending(ending, program.timeout_ms)
     if ending.cause == "abort":
-        raise ToolFailed(f"the command was aborted ({context.signal.reason or 'no reason given'}); {told}")
-    text = f"{output}{'' if output.endswith(chr(10)) or not output else chr(10)}[{told}]"
+        raise ToolFailed(f"the command was aborted ({context.signal.reason or 'no reason given'}); {notes}")
+    text = f"{output}{'' if output.endswith(chr(10)) or not output else chr(10)}[{notes}]"
     return ToolOutput({"text": text, "exit_code": ending.exit_code})
 
 
-def _told(ending: Ending, timeout_ms: int) -> str:
+def _describe_ending(ending: Ending, timeout_ms: int) -> str:
     code = ending.exit_code
     names = {int(one): one.name for one in signals.Signals}
-    told = [f"exit code {code}" if code >= 0 else f"ended by {names.get(-code, f'signal {-code}')}"]
+    notes = [f"exit code {code}" if code >= 0 else f"ended by {names.get(-code, f'signal {-code}')}"]
     if ending.cause == "timeout":
-        told.insert(0, f"timed out after {timeout_ms / 1000:g} s")
+        notes.insert(0, f"timed out after {timeout_ms / 1000:g} s")
     if ending.leftovers and ending.cause == "exit":
-        told.append("processes left in the background were ended")
-    if ending.left:
-        told.append(f"could not be ended, and may still run: {', '.join(ending.left)}")
+        notes.append("processes left in the background were ended")
+    if ending.survivors:
+        notes.append(f"could not be ended, and may still run: {', '.join(ending.survivors)}")
     if ending.held:
-        told.append("something still held the output; the rest of it is not shown")
-    return "; ".join(told)
+        notes.append("something still held the output; the rest of it is not shown")
+    return "; ".join(notes)
 
 
 bash: Final = make_bash()

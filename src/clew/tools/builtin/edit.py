@@ -1,4 +1,4 @@
-"""``edit``: one passage of a text file replaced by another, everything else kept byte for byte."""
+"""``edit``: replace one passage of a text file; everything else stays unchanged byte for byte."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MAX_EDIT_BYTES: Final = 10 * 1024 * 1024
 
 
 class EditPlan(msgspec.Struct, frozen=True):
-    """The new text, and on which lines of it the replaced passages begin."""
+    """The new text, with the lines where the replaced passages start."""
 
     text: str
     lines: tuple[int, ...]
@@ -81,32 +81,32 @@ def _edit(place: ResolvedPath, old: str, new: str, *, every: bool, shown: bool) 
 
 
 def edited_output(place: ResolvedPath, text: str, edited: EditPlan, *, shown: bool) -> ToolOutput:
-    """What is told of an edit that was made."""
+    """Return the output of an edit."""
     lines = ", ".join(map(str, edited.lines[:10])) + (", …" if len(edited.lines) > 10 else "")
     where = "line" if len(edited.lines) == 1 else "lines"
-    said = f"replaced {count(len(edited.lines), 'passage')} in {place.shown}, {where} {lines}"
-    return ToolOutput(said, change_details(change_between(text, edited.text)) if shown else None)
+    summary = f"replaced {count(len(edited.lines), 'passage')} in {place.shown}, {where} {lines}"
+    return ToolOutput(summary, change_details(change_between(text, edited.text)) if shown else None)
 
 
 def plan_edit(text: str, old: str, new: str, *, every: bool = False) -> EditPlan:
-    """Pure: the text with ``old`` replaced. A line end in ``old`` stands for whichever the file has there."""
+    """Return the text with ``old`` replaced. A line end in ``old`` matches either kind of line end."""
     old, new = old.replace("\r\n", "\n"), new.replace("\r\n", "\n")
     if not old:
         raise ToolFailed("old is empty; to make a file use write")
     if old == new:
         raise ToolFailed("old and new are the same; there is nothing to change")
-    # A line end is taken whole, so that no passage begins between its two characters.
+    # A line end matches as a whole, so that no passage starts between its two characters.
     pattern = re.compile(r"(?:\r\n|(?<!\r)\n)".join(map(re.escape, old.split("\n"))))
     first = pattern.search(text)
     if first is None:
         raise ToolFailed("old does not occur in the file; read the file again and copy the passage exactly")
-    # From one character on, so that occurrences which overlap count as two as well.
+    # Search from the next character, so that overlapping occurrences count, too.
     if not every and (second := pattern.search(text, first.start() + 1)):
         one, two = (text.count("\n", 0, found.start()) + 1 for found in (first, second))
         raise ToolFailed(
             f"old occurs more than once, on lines {one} and {two}; give more lines around it, or all: true"
         )
-    usual = "\r\n" if text.count("\r\n") * 2 > text.count("\n") else "\n"
+    default_end = "\r\n" if text.count("\r\n") * 2 > text.count("\n") else "\n"
     pieces: list[str] = []
     lines: list[int] = []
     at = newlines = 0
@@ -116,12 +116,12 @@ def plan_edit(text: str, old: str, new: str, *, every: bool = False) -> EditPlan
         if every and size > MAX_EDIT_BYTES:
             raise ToolFailed(f"the file would have more than {MAX_EDIT_BYTES:,} bytes")
         before = text[at : match.start()]
-        end = "\r\n" if "\r\n" in match[0] else "\n" if "\n" in match[0] else usual
-        put = new.replace("\n", end)
+        line_end = "\r\n" if "\r\n" in match[0] else "\n" if "\n" in match[0] else default_end
+        replacement = new.replace("\n", line_end)
         newlines += before.count("\n")
         lines.append(newlines + 1)
-        newlines += put.count("\n")
-        pieces += [before, put]
+        newlines += replacement.count("\n")
+        pieces += [before, replacement]
         at = match.end()
     pieces.append(text[at:])
     return EditPlan("".join(pieces), tuple(lines))

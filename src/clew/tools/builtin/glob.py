@@ -1,4 +1,4 @@
-"""``glob``: the paths below a folder that fit a pattern."""
+"""``glob``: the paths below a folder that match a pattern."""
 
 from __future__ import annotations
 

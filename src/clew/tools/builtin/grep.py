@@ -46,14 +46,14 @@ async def grep(
     Gives path:line: text. Binary files and links are not searched, but counted. At most 500 lines are shown, and the
     search ends after 20 seconds.
     """
-    wanted = None if glob is None else Glob(glob if "/" in glob else f"**/{glob}")
+    name_filter = None if glob is None else Glob(glob if "/" in glob else f"**/{glob}")
     place = await judged_path("grep", path, context)
     left_out = LeftOut()
     with file_errors(place.shown), ExitStack() as stack:
         handle, is_folder = await run_in_thread(_open, place, stack)
         stop_check = StopCheck(context.signal, SECONDS)
         skipped: Counter[str] = Counter()
-        found = await run_in_thread(_gather, handle, wanted, stop_check, left_out, skipped) if is_folder else [""]
+        found = await run_in_thread(_gather, handle, name_filter, stop_check, left_out, skipped) if is_folder else [""]
         answers = await permitted(found, place, "read", context, stop_check)
         if unasked := len(found) - len(answers):
             left_out.stopped = f"{stop_check.stop_reason}, {count(unasked, 'file')} not looked at"
@@ -68,7 +68,7 @@ async def grep(
             seconds=SECONDS,
             signal=context.signal,
         )
-    return await fit_text(_told(result, files, skipped, place, left_out), context, "grep")
+    return await fit_text(_format_result(result, files, skipped, place, left_out), context, "grep")
 
 
 def _open(place: ResolvedPath, stack: ExitStack) -> tuple[int, bool]:
@@ -78,11 +78,11 @@ def _open(place: ResolvedPath, stack: ExitStack) -> tuple[int, bool]:
 
 
 def _gather(
-    handle: int, wanted: Glob | None, stop_check: StopCheck, left_out: LeftOut, skipped: Counter[str]
+    handle: int, name_filter: Glob | None, stop_check: StopCheck, left_out: LeftOut, skipped: Counter[str]
 ) -> list[str]:
     files: list[str] = []
-    for entry in walk(handle, stop_check, left_out, wanted.may_hold if wanted else lambda _: True):
-        if entry.kind == "folder" or (wanted and not wanted.matches(entry.path)):
+    for entry in walk(handle, stop_check, left_out, name_filter.may_hold if name_filter else lambda _: True):
+        if entry.kind == "folder" or (name_filter and not name_filter.matches(entry.path)):
             continue
         if entry.kind != "file":
             skipped["link" if entry.kind == "link" else "special file"] += 1
@@ -93,7 +93,9 @@ def _gather(
     return files
 
 
-def _told(result: SearchResult, files: list[str], skipped: Counter[str], place: ResolvedPath, left_out: LeftOut) -> str:
+def _format_result(
+    result: SearchResult, files: list[str], skipped: Counter[str], place: ResolvedPath, left_out: LeftOut
+) -> str:
     names = [place.below(file).shown for file in files]
     lines = [f"{names[match.file]}:{match.line}: {match.text}" for match in result.matches]
     notes = []
@@ -102,9 +104,9 @@ def _told(result: SearchResult, files: list[str], skipped: Counter[str], place: 
     if result.total > len(lines):
         notes.append(f"{result.total - len(lines):,} more of {count(result.total, 'line')} are not shown")
     if result.stopped_at is not None:
-        at = names[result.stopped_at] if names else place.shown
+        stopped_file = names[result.stopped_at] if names else place.shown
         notes.append(
-            f"stopped early: the pattern took too long in {at}, "
+            f"stopped early: the pattern took too long in {stopped_file}, "
             f"{count(len(names) - result.stopped_at, 'file')} of {len(names):,} not searched to the end"
         )
     skipped.update({"binary file": result.binary, "unreadable file": result.unreadable})

@@ -1,4 +1,4 @@
-"""``ls``: what is in one folder."""
+"""``ls``: the entries of a folder."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _ls(place: ResolvedPath, stop_check: StopCheck) -> str:
                 yield entry
 
         with open_folder(place.path) as handle:
-            # Only as many are held as are shown, however many there are.
+            # Only the entries that are shown are held in memory.
             shown = heapq.nsmallest(MAX_SHOWN, entries(), key=lambda entry: entry.path)
         lines = [line_of(entry, place, sizes=True) for entry in shown]
     if seen > len(shown):

@@ -1,4 +1,4 @@
-"""``read``: a text file, page by page; anything else is described."""
+"""``read``: a text file, page by page; other files are described."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["Page", "page_of", "read", "show_page"]
 PAGE_LINES: Final = 2_000
 LINE_CHARS: Final = 2_000
 NOTE_CHARS: Final = 500
-"""Room for the line that says how to go on."""
+"""Space for the line that says how to continue."""
 MAX_DIGEST_BYTES: Final = 1 << 30
 _COUNT_BYTES: Final = 64 << 20
 _PIECE: Final = 1 << 18
@@ -48,7 +48,7 @@ async def read(
 
 
 class Page(NamedTuple):
-    """What is asked of a file: so many lines from one on, and not more characters."""
+    """A part of a file: the first line, and the most lines and characters."""
 
     offset: int
     lines: int
@@ -78,39 +78,39 @@ def _read(place: ResolvedPath, page: Page, stop_check: StopCheck) -> str:
 
 
 def show_page(pieces: Iterator[bytes], page: Page, stop_check: StopCheck, sizes: Callable[[], tuple[int, int]]) -> str:
-    """The lines that are asked for, and how to go on. ``sizes`` says how many bytes are left of how many."""
+    """Return the lines of the page, and how to continue. ``sizes`` returns the remaining and the total bytes."""
     offset = page.offset
     lines = _lines(pieces)
-    kept: list[str] = []
+    shown_lines: list[str] = []
     number = chars = cut = 0
     next_page = None
     for number, line in enumerate(lines, 1):
         if number < offset:
             continue
-        if number >= offset + page.lines or (kept and chars + len(line) > page.chars):
+        if number >= offset + page.lines or (shown_lines and chars + len(line) > page.chars):
             next_page = number
             break
         if len(line.rstrip("\n")) > LINE_CHARS:
             line = line[:LINE_CHARS] + "…" + "\n" * line.endswith("\n")
             cut += 1
-        kept.append(line)
+        shown_lines.append(line)
         chars += len(line)
     notes = []
     if next_page is not None:
-        # Counting the rest is a courtesy, not worth reading a huge file for.
+        # Count the other lines, but do not read a huge file for it.
         left, size = sizes()
         if left <= _COUNT_BYTES:
-            of = f" of {number + sum(1 for _ in lines):,}"
+            total = f" of {number + sum(1 for _ in lines):,}"
         else:
-            of = f"; the file has {size:,} bytes"
-        notes.append(f"lines {offset:,} to {next_page - 1:,}{of}; go on with offset {next_page}")
+            total = f"; the file has {size:,} bytes"
+        notes.append(f"lines {offset:,} to {next_page - 1:,}{total}; go on with offset {next_page}")
     elif number < offset:
         notes.append(f"nothing to show: the file has {count(number, 'line')}")
     elif offset > 1:
         notes.append(f"lines {offset:,} to {number:,}, the last one")
     if cut:
         notes.append(f"{count(cut, 'line')} cut at {LINE_CHARS:,} characters")
-    text = "".join(kept)
+    text = "".join(shown_lines)
     if "\ufffd" in text:
         notes.append("what is not valid UTF-8 is shown as \ufffd")
     if stopped := stop_check.stop_reason:
@@ -121,7 +121,7 @@ def show_page(pieces: Iterator[bytes], page: Page, stop_check: StopCheck, sizes:
 
 
 def _lines(pieces: Iterator[bytes]) -> Iterator[str]:
-    """The lines with their ends, CRLF as LF; of a line that is too long, one character more than is shown."""
+    """Yield the lines with their ends, CRLF as LF; of a long line one character more than is shown."""
     decoder = codecs.getincrementaldecoder("utf-8-sig")("replace")
     current = ""
     for piece in chain(pieces, [b""]):

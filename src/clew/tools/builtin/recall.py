@@ -1,4 +1,4 @@
-"""``recall``: what was summarised or pruned out of the model's sight, found again."""
+"""``recall``: search in messages that were summarised or pruned."""
 
 from __future__ import annotations
 

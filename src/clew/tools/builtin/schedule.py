@@ -1,4 +1,4 @@
-"""``schedule``: the session goes on by itself later, once or again and again."""
+"""``schedule``: continue the session automatically later, once or repeatedly."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["schedule"]
 
 
 def _targets(args: Mapping[str, Any], workspace: Path | None) -> list[Target]:
-    """What a human is asked about, and rules are written for: ``once``, or ``cron`` and the expression."""
+    """Return the target for approvals and rules: ``once``, or ``cron`` and the expression."""
     return [Target("schedule", "plain", f"cron {args['cron']}" if args.get("cron") else "once")]
 
 

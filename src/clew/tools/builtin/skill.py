@@ -1,4 +1,4 @@
-"""``skill``: the body of a skill whose name stands in the prompt's index."""
+"""``skill``: the body of a skill from the index in the prompt."""
 
 from __future__ import annotations
 

@@ -45,8 +45,8 @@ def make_web_fetch(fetcher: Fetcher) -> FunctionTool:
         answer = page.answer
         if answer.status >= 400:
             raise ToolFailed(f"{page.url} answered {answer.status} {answer.reason}".rstrip())
-        told = await run_in_thread(_told, page, source=format == "html", limit=fetcher.limits.max_bytes)
-        return await fit_text(told, context, "web_fetch")
+        text = await run_in_thread(_format_page, page, source=format == "html", limit=fetcher.limits.max_bytes)
+        return await fit_text(text, context, "web_fetch")
 
     # The watchdog comes after the fetch's own limit and the time to read the page.
     timeout_ms = int(fetcher.limits.total_s * 1000) + 15_000
@@ -72,7 +72,7 @@ async def _until_aborted(fetcher: Fetcher, url: str, context: ToolContext) -> Pa
         await asyncio.gather(fetching, aborted, return_exceptions=True)
 
 
-def _told(page: Page, *, source: bool, limit: int) -> str:
+def _format_page(page: Page, *, source: bool, limit: int) -> str:
     answer = page.answer
     content_type = answer.headers.get("content-type", "")
     kind = content_type.partition(";")[0].strip().lower()

@@ -1,8 +1,8 @@
-"""Walking a folder by its handles: every entry, none through a link.
+"""Walking a folder by its handles: every entry, without following links.
 
 Each folder is opened by its parent's handle and refused if it is a link, so a walk that starts inside stays inside,
-whoever renames things meanwhile. What is left out (version control folders, what is too deep, what comes after the
-limits) is counted, never dropped in silence. What the entries are wanted for is not known here.
+even if another process renames things meanwhile. Entries that are left out (in version control folders, too deep, or
+beyond the limits) are counted and reported.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Entry(msgspec.Struct, frozen=True):
     kind: Literal["file", "folder", "link", "special"]
     size: int = 0
     note: str = ""
-    """Where a link points, or what kind of special file it is."""
+    """The target of a link, or the kind of a special file."""
 
 
 class LeftOut(msgspec.Struct):
@@ -100,7 +100,7 @@ def list_folder(handle: int) -> Iterator[Entry]:
 
 
 def walk(handle: int, stop_check: StopCheck, left_out: LeftOut, enter: Callable[[str], bool]) -> Iterator[Entry]:
-    """Every entry below the open folder, by name; folders ``enter`` says no to are shown and not entered."""
+    """Yield every entry below the open folder, by name; folders that ``enter`` refuses are yielded, not entered."""
     seen = 0
     # Handles are duplicated so that each level can close its own.
     stack: list[tuple[int, str, Iterator[Entry]]] = [(os.dup(handle), "", _sorted(handle))]
@@ -141,8 +141,8 @@ def walk(handle: int, stop_check: StopCheck, left_out: LeftOut, enter: Callable[
 async def permitted(
     paths: Sequence[str], base: ResolvedPath, permission: str, context: ToolContext, stop_check: StopCheck | None = None
 ) -> list[bool]:
-    """Of each path below ``base`` whether it may be touched; with a ``stop_check``, of as many as there was time
-    for."""
+    """Return for each path below ``base`` whether it is permitted; with a ``stop_check``, for as many as there was
+    time."""
     answers: list[bool] = []
     for path in paths:
         if stop_check is not None and stop_check.stop_reason:
@@ -153,22 +153,22 @@ async def permitted(
         except PermissionDenied:
             answers.append(False)
         if len(answers) % 256 == 0:
-            await asyncio.sleep(0)  # The answers may come without a pause; others want the loop, too.
+            await asyncio.sleep(0)  # Let other tasks run: permit may never wait.
     return answers
 
 
 def line_of(entry: Entry, base: ResolvedPath, *, sizes: bool) -> str:
-    """One line about an entry: folders end in ``/``, links say where they lead, sizes are for files."""
+    """Return a line about an entry: folders end in ``/``, links show their targets, files their sizes."""
     resolved = base.below(entry.path)
     shown = resolved.shown
     match entry.kind:
         case "folder":
             return shown + "/"
         case "link":
-            leads = _leads_inside(resolved)
-            if leads is None:
+            target = _leads_inside(resolved)
+            if target is None:
                 return f"{shown} -> {show_name(entry.note)}  (leads out of the workspace)"
-            return f"{shown} -> {show_name(entry.note)}{'' if os.path.lexists(leads) else '  (leads nowhere)'}"
+            return f"{shown} -> {show_name(entry.note)}{'' if os.path.lexists(target) else '  (leads nowhere)'}"
         case "special":
             return f"{shown}  ({entry.note})"
         case _:
@@ -186,7 +186,7 @@ def _leads_inside(link: ResolvedPath) -> str | None:
         if not Path(step).is_relative_to(link.root):
             if not link.root.is_relative_to(step):
                 return None
-            at = step  # The way down to the workspace holds no link.
+            at = step  # The path to the workspace has no link.
             continue
         try:
             target = os.readlink(step)

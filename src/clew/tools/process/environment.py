@@ -1,4 +1,4 @@
-"""What a tool's program may see of the host's environment: a short list, so that keys are not there to be read."""
+"""The environment of a tool's program: a short list of the host's variables, so that it cannot read keys."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import Final
 
 __all__ = ["environment"]
 
-_KEPT: Final = ("PATH", "HOME", "LANG", "TMPDIR", "USER")
-# git must not treat a folder as a repository because of the files in it: its config would name programs to run.
-# Nor may a `.git` that came out of an archive start a monitor. Filters and drivers that its config names still run:
-# their names are not known here.
+_PASSED_ON: Final = ("PATH", "HOME", "LANG", "TMPDIR", "USER")
+# git must not use a bare repository that it finds in a folder: its config could name programs to run. Nor may a `.git`
+# from an archive start a monitor. Filters and drivers in its config still run: their names are unknown.
 _GIT: Final = {
     "GIT_CONFIG_COUNT": "2",
     "GIT_CONFIG_KEY_0": "safe.bareRepository",
@@ -24,11 +23,11 @@ _SECRET: Final = re.compile(r"KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH|COOKIE|PRIVA
 
 
 def environment(host: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of such a program, made from the host's.
+    """Return the variables for a tool's program, from the host's.
 
-    Entries of the path that begin where the program runs are left out: a file `ls` of a workspace is not `ls`.
+    Relative entries of the path are left out: a file `ls` in the workspace must not replace `ls`.
     """
-    kept = {name: value for name, value in host.items() if name in _KEPT or name.startswith("LC_")}
-    absolute = os.pathsep.join(filter(os.path.isabs, kept.pop("PATH", "").split(os.pathsep)))
-    kept["PATH"] = absolute or os.defpath
-    return {**{k: v for k, v in kept.items() if not _SECRET.search(k)}, "TERM": "dumb", **_GIT}
+    variables = {name: value for name, value in host.items() if name in _PASSED_ON or name.startswith("LC_")}
+    absolute = os.pathsep.join(filter(os.path.isabs, variables.pop("PATH", "").split(os.pathsep)))
+    variables["PATH"] = absolute or os.defpath
+    return {**{k: v for k, v in variables.items() if not _SECRET.search(k)}, "TERM": "dumb", **_GIT}

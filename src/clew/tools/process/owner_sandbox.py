@@ -59,7 +59,7 @@ _SAME_FOLDER: Final = '[ "$(stat -c %d:%i .)" = "$1" ] || { echo "the workspace 
 
 
 class OwnerSandbox(msgspec.Struct, frozen=True):
-    """The mechanism on this machine: ``by`` is None where there is none, and ``why`` says what was tried."""
+    """The mechanism on this machine: ``by`` is None if there is none; ``why`` then lists what was tried."""
 
     by: Literal["landlock", "bubblewrap"] | None
     program: str = ""
@@ -67,7 +67,7 @@ class OwnerSandbox(msgspec.Struct, frozen=True):
 
     @property
     def here(self) -> str:
-        """How this machine provides it, as the end of a sentence."""
+        """Return how this machine provides it, as the end of a sentence."""
         if self.by is None:
             return f"this machine cannot provide it, so bash is refused: {self.why}"
         return f"this machine provides it with {'Landlock and namespaces' if self.by == 'landlock' else 'bubblewrap'}"
@@ -161,7 +161,7 @@ def find_owner_sandbox() -> OwnerSandbox:
 
 
 def _problem(sandbox: OwnerSandbox) -> str | None:
-    """Return why commands do not run in it here; None where they do."""
+    """Return why commands do not run in it on this machine; None if they do."""
     said: list[bytes] = []
     with tempfile.TemporaryDirectory(prefix="clew-", ignore_cleanup_errors=True) as folder:
         work, scratch = Path(folder).resolve() / "work", Path(folder).resolve() / "scratch"

@@ -1,9 +1,9 @@
-"""A program below its own supervisor, from its start to the death of all that it started.
+"""A program below its own supervisor, from its start to the end of all its processes.
 
-Its output is handed on as it comes, both streams through one pipe, so that their order is kept. The supervisor
-(``supervisor.py``) is the parent of everything the program starts. When the program has ended, when its time is over,
-when the run is aborted and when this process dies, by whatever, the supervisor ends what is left, daemons included:
-SIGTERM, and SIGKILL two seconds later. What is run, and what its output means, is not known here.
+Its output is passed on as it arrives, both streams through one pipe, which preserves their order. The supervisor
+(``supervisor.py``) is the parent of all processes of the program. When the program has ended, when its time is over,
+when the run is aborted and when this process dies for any reason, the supervisor ends the remaining processes,
+including daemons: SIGTERM, and SIGKILL two seconds later.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from clew.tools.thread import run_in_thread
 
 __all__ = ["Ending", "Program", "pack", "programs_ended", "run_blocking", "run_program", "start_supervisor"]
 
-# Imported, not run as a file: so it is compiled once and not each time.
+# Imported, not run as a file, so that it is compiled only once.
 _SUPERVISOR: Final = "import sys; sys.path.append(sys.argv[1]); import supervisor; supervisor.main()"
 _FOLDER: Final = str(Path(__file__).parent)
-# The supervisor's grace, the time it gives SIGKILL to work, and some for a machine that has much to do.
-_LATEST_S: Final = 10.0
+# The supervisor's grace time, the time for SIGKILL to take effect, and a reserve for a busy machine.
+_SUPERVISOR_TIMEOUT_S: Final = 10.0
 _DRAIN_S: Final = 0.2
-_TICK_S: Final = 0.05
-_PIECE: Final = 64 * 1024
+_POLL_S: Final = 0.05
+_PIECE_BYTES: Final = 64 * 1024
 
 Cause = Literal["exit", "timeout", "abort"]
 
 
 class Program(msgspec.Struct, frozen=True, kw_only=True):
-    """What to start: ``argv``, or ``script``, a file of ours in Python that needs nothing but the standard library.
+    """A program to start: ``argv``, or ``script``, a Python file of clew that needs only the standard library.
 
-    ``stdin`` is a file to read from, None an empty one; ``handles`` stay open in the program. ``fence`` is what
-    ``sandbox.py`` says the program may touch; None is everything.
+    ``stdin`` is a file to read from, None an empty one; ``handles`` stay open in the program. ``fence`` lists what the
+    program may access (see ``sandbox.py``); None is everything.
     """
 
     argv: Sequence[str] = ()
@@ -60,17 +60,17 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ending(msgspec.Struct, frozen=True):
-    """How it ended. ``exit_code`` is negative for a signal, as in ``subprocess``.
+    """The end of a program. ``exit_code`` is negative for a signal, as in ``subprocess``.
 
-    ``leftovers``: processes outlived the program and were ended. ``left``: what could not be ended, by name. ``held``:
-    something still held the output open and was no longer listened to.
+    ``leftovers``: processes outlived the program and were ended. ``survivors``: names of processes that could not be
+    ended. ``held``: a process still had the output open, and the rest was not read.
     """
 
     exit_code: int
     cause: Cause
     leftovers: bool
     held: bool
-    left: tuple[str, ...] = ()
+    survivors: tuple[str, ...] = ()
 
 
 _stopping: set[asyncio.Future[Ending]] = set()
@@ -88,7 +88,7 @@ async def run_program(program: Program, sink: Callable[[bytes], None], signal: S
         return await asyncio.shield(running)
     except asyncio.CancelledError:
         _end(running, stop)
-        # Bounded by the grace times; nothing of the program may be alive when the caller goes on.
+        # Bounded by the grace times; no process of the program may be alive when the caller continues.
         with suppress(Exception):
             await running
         raise
@@ -96,8 +96,8 @@ async def run_program(program: Program, sink: Callable[[bytes], None], signal: S
         aborted.cancel()
 
 
-async def programs_ended(timeout_s: float = _LATEST_S) -> None:
-    """Wait until the programs that are being ended are gone: for a host that is about to go itself."""
+async def programs_ended(timeout_s: float = _SUPERVISOR_TIMEOUT_S) -> None:
+    """Wait until the programs that are being ended are gone, for a host that is about to exit."""
     loop = asyncio.get_running_loop()
     if waited_for := {one for one in _stopping if one.get_loop() is loop}:
         await asyncio.wait(waited_for, timeout=timeout_s)
@@ -110,10 +110,10 @@ def _end(running: asyncio.Future[Ending], stop: threading.Event) -> None:
 
 
 def pack(program: Program) -> bytes:
-    """What a supervisor is told through its leash. Raises ``ToolFailed`` for what could not be started anywhere."""
+    """Encode the job for a supervisor's leash. Raises ``ToolFailed`` for a program that cannot be started anywhere."""
     try:
         for text in (*program.argv, str(program.cwd), *program.env, *program.env.values()):
-            # What cannot become bytes, or holds their end, is found here and not behind the fork.
+            # Text that cannot be encoded, or contains NUL, fails here and not after the fork.
             if b"\0" in os.fsencode(text):
                 raise ValueError("embedded null byte")
     except ValueError as error:
@@ -133,10 +133,10 @@ def pack(program: Program) -> bytes:
 def start_supervisor(
     streams: tuple[IO[bytes] | int, int, int], leash: int, reports: int, handles: tuple[int, ...] = ()
 ) -> subprocess.Popen[bytes]:
-    """A supervisor whose program has these three streams. Blocking; raises ``ToolFailed``."""
+    """Start a supervisor whose program has these three streams. Blocking; raises ``ToolFailed``."""
     try:
         return subprocess.Popen(
-            # Isolated, without site-packages. Its own environment is empty: what it runs is told through the leash.
+            # Isolated, without site-packages. Its own environment is empty: the job is sent through the leash.
             [sys.executable, "-I", "-S", "-X", "utf8", "-c", _SUPERVISOR, _FOLDER, str(leash), str(reports)],
             cwd="/",
             env={},
@@ -156,20 +156,20 @@ def run_blocking(program: Program, sink: Callable[[bytes], None], stop: threadin
     try:
         for _ in range(3):
             handles += os.pipe()
-        output, writer, leash, leash_held, reports, told = handles
+        output, writer, leash, leash_end, reports, reports_end = handles
         try:
             job = pack(program)
             streams = (program.stdin or subprocess.DEVNULL, writer, writer)
-            supervisor = start_supervisor(streams, leash, told, program.handles)
+            supervisor = start_supervisor(streams, leash, reports_end, program.handles)
         finally:
-            # Before anything is read: only the far side may hold these ends, or the end of the output never comes.
-            for handle in (writer, leash, told):
+            # Before anything is read: while this process has these ends open, the output does not end.
+            for handle in (writer, leash, reports_end):
                 os.close(handle)
                 handles.remove(handle)
-        watch = _Watch(supervisor, output, reports, leash_held, sink)
+        watch = _Watch(supervisor, output, reports, leash_end, sink)
         try:
-            # A supervisor that is gone already has reported why, or will be found out.
-            with suppress(BrokenPipeError), open(leash_held, "wb", closefd=False) as file:
+            # A supervisor that has exited already has reported why, or is detected below.
+            with suppress(BrokenPipeError), open(leash_end, "wb", closefd=False) as file:
                 file.write(job)
             return watch.to_the_end(time.monotonic() + program.timeout_ms / 1000, stop)
         except BaseException:
@@ -181,14 +181,14 @@ def run_blocking(program: Program, sink: Callable[[bytes], None], stop: threadin
 
 
 class _Watch:
-    """One running program, seen from the thread that reads it."""
+    """One running program, for the thread that reads its output."""
 
     def __init__(
         self, supervisor: subprocess.Popen[bytes], output: int, reports: int, leash: int, sink: Callable[[bytes], None]
     ) -> None:
         self._supervisor, self._output, self._reports = supervisor, output, reports
         self._leash, self._sink = leash, sink
-        self._said = bytearray()
+        self._report_bytes = bytearray()
         self._poll = select.poll()
         self._open = {output, reports}
         for handle in self._open:
@@ -201,59 +201,59 @@ class _Watch:
         while self._reports in self._open and (now := time.monotonic()) < give_up_at:
             if cause == "exit" and (stop.is_set() or now >= deadline):
                 cause = "abort" if stop.is_set() else "timeout"
-                self._order(b"t")
-                give_up_at = now + _LATEST_S
-            self._pump(_TICK_S)
-        lines = [line.partition(" ") for line in self._said.decode("utf-8", "replace").splitlines()]
-        said = {word: rest for word, _, rest in lines}
-        left = tuple(rest for word, _, rest in lines if word == "left")
-        if "exit" not in said and "failed" not in said:
-            # The supervisor is the only one who knew; it was killed, or does not answer.
-            session = said.get("began", "unknown")
-            left += (f"whatever it started (session {session})",)
+                self._send_order(b"t")
+                give_up_at = now + _SUPERVISOR_TIMEOUT_S
+            self._pump(_POLL_S)
+        lines = [line.partition(" ") for line in self._report_bytes.decode("utf-8", "replace").splitlines()]
+        report = {word: rest for word, _, rest in lines}
+        survivors = tuple(rest for word, _, rest in lines if word == "left")
+        if "exit" not in report and "failed" not in report:
+            # Only the supervisor knows the processes; it was killed, or does not answer.
+            session = report.get("began", "unknown")
+            survivors += (f"whatever it started (session {session})",)
             until = time.monotonic() + 1
             with suppress(ProcessLookupError, PermissionError):
-                # Again and again: what forks while it is killed is met the next time.
+                # Repeatedly: processes that fork while they are killed are found the next time.
                 while session.isdigit() and time.monotonic() < until:
                     os.killpg(int(session), signals.SIGKILL)
-                    time.sleep(_TICK_S / 5)
-        self._bury()
-        if "failed" in said:
-            raise ToolFailed(f"the program could not be started: {said['failed']}")
-        # What is still in the pipe is taken; whoever keeps it open is not waited for.
+                    time.sleep(_POLL_S / 5)
+        self._reap()
+        if "failed" in report:
+            raise ToolFailed(f"the program could not be started: {report['failed']}")
+        # Read what is in the pipe, without waiting for processes that keep it open.
         until = time.monotonic() + _DRAIN_S
         while self._output in self._open and time.monotonic() < until:
-            self._pump(_TICK_S / 5)
+            self._pump(_POLL_S / 5)
         held = self._output in self._open
-        return Ending(int(said.get("exit", -signals.SIGKILL)), cause, "ended" in said, held, left)
+        return Ending(int(report.get("exit", -signals.SIGKILL)), cause, "ended" in report, held, survivors)
 
     def kill(self) -> None:
-        """End everything at once and wait for it."""
-        self._order(b"k")
-        until = time.monotonic() + _LATEST_S
+        """Kill all processes immediately and wait for their end."""
+        self._send_order(b"k")
+        until = time.monotonic() + _SUPERVISOR_TIMEOUT_S
         self._sink = lambda _: None
         while self._reports in self._open and time.monotonic() < until:
-            self._pump(_TICK_S)
-        self._bury()
+            self._pump(_POLL_S)
+        self._reap()
 
-    def _bury(self) -> None:
+    def _reap(self) -> None:
         with suppress(subprocess.TimeoutExpired):
             self._supervisor.wait(_DRAIN_S * 5)
             return
         self._supervisor.kill()
         self._supervisor.wait()
 
-    def _order(self, order: bytes) -> None:
+    def _send_order(self, order: bytes) -> None:
         with suppress(BrokenPipeError):
             os.write(self._leash, order)
 
     def _pump(self, wait_s: float) -> None:
         for handle, _ in self._poll.poll(wait_s * 1000):
-            piece = os.read(handle, _PIECE)
+            piece = os.read(handle, _PIECE_BYTES)
             if not piece:
                 self._open.discard(handle)
                 self._poll.unregister(handle)
             elif handle == self._output:
                 self._sink(piece)
             else:
-                self._said += piece
+                self._report_bytes += piece

@@ -1,8 +1,8 @@
-"""The sandbox around a shell: what a program may do by itself, whatever rules let it start.
+"""The sandbox around a shell: limits for a program, independent of the rules that allowed it.
 
-It writes in the workspace and in a scratch folder, reads what is not clew's own, and has no network unless the
-setting leaves it one. Landlock does it where the kernel has it, bubblewrap where that is installed; where neither is
-there nothing is run. Rules are weighed before, as without it.
+The program can write in the workspace and in a scratch folder, read files that are not clew's own, and has no network
+unless the config allows it. Landlock is used if the kernel has it, bubblewrap if it is installed; with neither no
+program is run. Rules are evaluated before, as without a sandbox.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ __all__ = ["Mode", "Sandbox", "find_sandbox"]
 
 Mode = Literal["workspace", "files"]
 
-# None of a terminal's: who may open them may open the one somebody is typing in.
+# No terminals: they would include the one a person types in.
 _DEVICES: Final = tuple(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom", "tty"))
 
 
 class Sandbox(msgspec.Struct, frozen=True):
-    """What the setting asks for, and who can do it here: ``by`` is None where nobody can.
+    """The configured mode, and what implements it on this machine: ``by`` is None if nothing does.
 
-    ``abi`` is the version of the kernel's Landlock, ``program`` where bubblewrap lies.
+    ``abi`` is the version of the kernel's Landlock, ``program`` the path of bubblewrap.
     """
 
     mode: Mode
@@ -40,7 +40,7 @@ class Sandbox(msgspec.Struct, frozen=True):
 
     @property
     def described(self) -> str:
-        """What holds inside, in sentences for the model and for whoever asks what is set."""
+        """Return the limits in sentences, for the model and for people."""
         if self.by is None:
             return (
                 "A sandbox is asked for, and this machine has neither a Linux kernel with Landlock "
@@ -59,50 +59,50 @@ class Sandbox(msgspec.Struct, frozen=True):
         return f"{files} This kernel cannot close the network."
 
     def around(self, program: Program, scratch: Path, closed: Sequence[str], readable: Sequence[Path] = ()) -> Program:
-        """The program inside the sandbox. Raises ``ToolFailed`` where that cannot be kept apart."""
+        """Return the program inside the sandbox. Raises ``ToolFailed`` if the sandbox cannot separate them."""
         if self.by is None:
             raise ToolFailed(f"{self.described} Change tools.sandbox in the settings of clew, or use another tool.")
         workspace = os.path.realpath(program.cwd)
-        for place in closed if self.by == "landlock" else ():
-            # Landlock opens whole folders: a closed one inside of the workspace could not be taken out again.
-            if Path(place).is_relative_to(workspace) or Path(workspace).is_relative_to(place):
+        for path in closed if self.by == "landlock" else ():
+            # Landlock opens whole folders: a closed one inside the workspace could not be excluded.
+            if Path(path).is_relative_to(workspace) or Path(workspace).is_relative_to(path):
                 raise ToolFailed(
-                    f"{place}, which is clew's own, and the workspace {workspace} lie in one another, and the sandbox "
+                    f"{path}, which is clew's own, and the workspace {workspace} lie in one another, and the sandbox "
                     "can not keep them apart; nothing was run. Use another workspace, or keep the store elsewhere."
                 )
         env = {**program.env, "TMPDIR": str(scratch)}
         if self.by == "bubblewrap":
-            argv = (*self._wrapping(workspace, str(scratch), closed), *program.argv)
+            argv = (*self._bubblewrap_arguments(workspace, str(scratch), closed), *program.argv)
             return msgspec.structs.replace(program, argv=argv, env=env)
         fence = {
             "write": [workspace, os.path.realpath(scratch)],
-            "read": [*_open_places("/", closed), *(os.path.realpath(one) for one in readable)],
+            "read": [*_open_paths("/", closed), *(os.path.realpath(one) for one in readable)],
             "devices": list(_DEVICES),
-            # Names can be listed everywhere; a folder that cannot be listed breaks many a program.
+            # Names can be listed everywhere; a folder that cannot be listed breaks many programs.
             "list": ["/"],
             "network": self.mode == "files",
             "apart": "",
         }
         return msgspec.structs.replace(program, env=env, fence=fence)
 
-    def _wrapping(self, workspace: str, scratch: str, closed: Sequence[str]) -> Iterator[str]:
+    def _bubblewrap_arguments(self, workspace: str, scratch: str, closed: Sequence[str]) -> Iterator[str]:
         yield from (self.program, "--die-with-parent", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc")
         if self.mode == "workspace":
             yield "--unshare-net"
         for folder in (workspace, scratch):
             yield from ("--bind", folder, folder)
-        for place in dict.fromkeys(map(os.path.realpath, closed)):
-            if os.path.isdir(place):
-                yield from ("--tmpfs", place)
+        for path in dict.fromkeys(map(os.path.realpath, closed)):
+            if os.path.isdir(path):
+                yield from ("--tmpfs", path)
                 continue
-            for file in sorted(Path(place).parent.glob("*")):
-                if file.is_file() and (str(file) == place or _is_beside(str(file), place)):
+            for file in sorted(Path(path).parent.glob("*")):
+                if file.is_file() and (str(file) == path or _is_sibling(str(file), path)):
                     yield from ("--ro-bind", "/dev/null", str(file))
         yield from ("--chdir", workspace, "--")
 
 
 def find_sandbox(mode: Mode) -> Sandbox:
-    """Who can do what the setting asks for, on this machine."""
+    """Return the sandbox for the mode on this machine."""
     abi = landlock_abi()
     if abi >= LEAST_ABI:
         return Sandbox(mode, "landlock", abi)
@@ -110,26 +110,26 @@ def find_sandbox(mode: Mode) -> Sandbox:
     return Sandbox(mode, "bubblewrap", program=program) if program else Sandbox(mode, None)
 
 
-def _open_places(folder: str, closed: Sequence[str]) -> Iterator[str]:
-    """What may be read: all there is beside the way to the closed places. A link leads to what is judged by itself."""
-    real = {os.path.realpath(place) for place in closed} | set(closed)
+def _open_paths(folder: str, closed: Sequence[str]) -> Iterator[str]:
+    """Yield the paths that may be read: everything except the closed paths. Links are skipped; their targets count."""
+    real = {os.path.realpath(path) for path in closed} | set(closed)
     try:
         entries = list(os.scandir(folder))
     except OSError:
         return
     for entry in entries:
         if entry.path == "/dev":
-            # Terminals and disks are there, too; of devices those are open that hold nothing.
-            yield from _open_places("/dev/shm", closed)
+            # It also has terminals and disks; only devices without content are open.
+            yield from _open_paths("/dev/shm", closed)
             continue
-        if entry.is_symlink() or any(entry.path == place or _is_beside(entry.path, place) for place in real):
+        if entry.is_symlink() or any(entry.path == path or _is_sibling(entry.path, path) for path in real):
             continue
-        if any(Path(place).is_relative_to(entry.path) for place in real):
-            yield from _open_places(entry.path, closed)
+        if any(Path(path).is_relative_to(entry.path) for path in real):
+            yield from _open_paths(entry.path, closed)
         else:
             yield entry.path
 
 
-def _is_beside(path: str, store: str) -> bool:
-    """A journal, a lock, a copy: what lies beside a store under its name and a suffix."""
+def _is_sibling(path: str, store: str) -> bool:
+    """Return whether a path is a store's name with a suffix: its journal, a lock, a copy."""
     return path.startswith((f"{store}-", f"{store}."))

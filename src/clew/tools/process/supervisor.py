@@ -1,13 +1,13 @@
-"""The program that stands between the host and a tool's program; ``program.py`` starts it and reads what it reports.
+"""The supervisor between the host and a tool's program; ``program.py`` starts it and reads its reports.
 
-It is the parent of everything the tool starts, daemons included: on Linux orphans below it come to it and not to the
-first process of the system. It ends them all when the program has ended, when the host says so, and when the host is
-gone, however it went: the pipe from the host, the leash, is then closed by the kernel. SIGTERM comes first, SIGKILL
-after a grace; what even that does not end is named.
+It is the parent of all processes of the tool, including daemons: on Linux their orphans become its children, not those
+of the system's first process. It ends them all when the program has ended, when the host orders it, and when the host
+has died, because the kernel then closes the pipe from the host, the leash. SIGTERM comes first, SIGKILL after a grace
+time; processes that survive even that are reported.
 
-It stands on modules that the interpreter has built in or loads in no time (``signal``, ``typing`` and ``contextlib``
-are none), and is imported as nothing but a file, so that it is up in a few milliseconds. What the
-tool runs is told through the leash, as marshalled data behind its length; the reports are lines of text.
+It uses only modules that are built in or load fast (``signal``, ``typing`` and ``contextlib`` do not), and imports
+nothing of clew, so that it starts in a few milliseconds. The job arrives through the leash, as marshalled data after
+its length; the reports are lines of text.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from typing import Any
 
 GRACE_S = 2.0
-# With nobody left to see what comes of it there is less to wait for.
+# Without a host no process waits for the result.
 ORPHANED_S = 0.5
 TICK_S = 0.01
-# What a program leaves behind gets a moment to end by itself, as the last of a pipeline does.
+# Remaining processes get a moment to end by themselves, like the last one of a pipeline.
 PATIENCE_S = 0.2
 
 _SUBREAPER = 36
@@ -137,7 +137,7 @@ class Watch:
                 pass
 
     def group_lives(self) -> bool:
-        """Where orphans go elsewhere, the program's own group is all that can be seen of what it left."""
+        """Return whether the program's group has processes: all that is visible where orphans go to another parent."""
         if _LINUX:
             return False
         try:
@@ -157,14 +157,14 @@ class Watch:
         for number in numbers:
             try:
                 with open(f"/proc/{number}/stat", "rb") as file:
-                    told = file.read()
+                    stat_line = file.read()
             except OSError:
                 continue
             # The name may hold anything; after its last parenthesis come state and parent.
-            state, parent = told.rpartition(b")")[2].split()[:2]
+            state, parent = stat_line.rpartition(b")")[2].split()[:2]
             children.setdefault(int(parent), []).append(int(number))
             if state not in (b"Z", b"X"):
-                name = told.partition(b"(")[2].rpartition(b")")[0].decode("utf-8", "replace")
+                name = stat_line.partition(b"(")[2].rpartition(b")")[0].decode("utf-8", "replace")
                 names[int(number)] = "".join(one if one.isprintable() else "?" for one in name)
         found: list[tuple[int, str]] = []
         looked_at = [os.getpid()]
@@ -202,7 +202,7 @@ def start(job: dict[str, Any], leash: int, reports: int) -> int:
 def become(job: dict[str, Any], tell: int) -> None:
     """Turn into the program. One in Python, of our own, runs in this interpreter: a second one takes time to start."""
     os.setsid()
-    # Should even the supervisor be killed, the program itself goes with it; nobody is left to end the rest.
+    # If the supervisor is killed, the program dies with it; its other processes remain.
     if _LINUX:
         control_process(_PARENT_DEATH, signal.SIGKILL)
     for name in ("SIGPIPE", "SIGXFSZ"):
@@ -260,4 +260,4 @@ def say(reports: int, line: str) -> None:
     try:  # noqa: SIM105
         os.write(reports, line.replace("\n", " ").encode("utf-8", "replace") + b"\n")
     except OSError:
-        pass  # Nobody is there to be told.
+        pass  # The host is gone.

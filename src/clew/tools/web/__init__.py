@@ -1,1 +1,1 @@
-"""Fetching pages: which addresses, which URLs, the wire, the redirects, and text out of HTML."""
+"""Fetching pages: address policy, URLs, HTTP, redirects, and HTML to text."""

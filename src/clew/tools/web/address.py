@@ -1,7 +1,7 @@
-"""Which addresses may be connected to. By default only those of the public internet.
+"""The policy for addresses to connect to. By default only those of the public internet are allowed.
 
-The table beside this module follows IANA's registries of special-purpose addresses. An address that carries another one inside
-(IPv4-mapped, 6to4, NAT64, Teredo, ISATAP) is refused whatever it carries: no public site needs to be reached so.
+The table next to this module follows IANA's registries of special-purpose addresses. An address that contains another
+one (IPv4-mapped, 6to4, NAT64, Teredo, ISATAP) is always refused: no public site needs it.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ __all__ = ["Address", "AddressPolicy", "public_only"]
 
 Address: TypeAlias = IPv4Address | IPv6Address
 AddressPolicy: TypeAlias = Callable[[Address], str | None]
-"""Why an address is refused, or None."""
+"""Returns the reason why an address is refused, or None."""
 
 _GLOBAL_UNICAST: Final = IPv6Network("2000::/3")
 _ISATAP: Final = (0x00005EFE, 0x02005EFE)
 
 
-# A table that does not read raises, and nothing is fetched.
+# An invalid table raises, and nothing is fetched.
 @cache
 def _special_networks() -> list[tuple[IPv4Network | IPv6Network, str]]:
     table = tomllib.loads(files(__package__).joinpath("addresses.toml").read_text("utf-8"))
@@ -31,7 +31,7 @@ def _special_networks() -> list[tuple[IPv4Network | IPv6Network, str]]:
 
 
 def public_only(address: Address) -> str | None:
-    """The default policy: why this address is not a public one, or None."""
+    """Return why this address is not a public one, or None. The default policy."""
     reason = next((reason for network, reason in _special_networks() if address in network), None)
     if reason is not None or isinstance(address, IPv4Address):
         return reason

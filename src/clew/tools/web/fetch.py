@@ -1,8 +1,8 @@
-"""From a URL to an answer: each hop parsed, permitted, resolved, checked, and fetched from the very address checked.
+"""Fetching of a URL: each hop is parsed, permitted, resolved, checked, and fetched from the checked address.
 
-The name is resolved once per hop, and the connection goes to one of the addresses that were looked at, so a name
-that answers differently the second time (rebinding) gains nothing. One refused address among several refuses the
-host. Neither proxies nor the host's own cookies or credentials are used. What the body holds is not known here.
+A name is resolved once per hop, and the connection goes to one of the checked addresses, so a different second answer
+(rebinding) has no effect. One refused address refuses the host. Neither proxies nor the host's own cookies or
+credentials are used.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ __all__ = ["Fetcher", "Limits", "Page", "Resolve", "resolve_name"]
 
 Resolve: TypeAlias = Callable[[str], Awaitable[Sequence[Address]]]
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
-_TRIED: Final = 3
+_MAX_ADDRESSES: Final = 3
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """How much a fetch may take."""
+    """Limits of a fetch."""
 
     redirects: int = 5
     connect_s: float = 10.0
@@ -40,14 +40,14 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Page(msgspec.Struct, frozen=True):
-    """The last answer and where it came from."""
+    """The last answer, with its URL."""
 
     url: Url
     answer: Answer
 
 
 async def resolve_name(host: str) -> Sequence[Address]:
-    """What the system's resolver says; in a thread, because it blocks and cannot be interrupted."""
+    """Resolve a name with the system's resolver; in a thread, because it blocks and cannot be interrupted."""
 
     def look_up() -> Sequence[Address]:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
@@ -57,7 +57,7 @@ async def resolve_name(host: str) -> Sequence[Address]:
 
 
 class Fetcher:
-    """Fetches. ``policy`` says which addresses are refused; a test that needs loopback opens it here."""
+    """A client for pages. ``policy`` decides which addresses are refused; tests that need loopback replace it."""
 
     def __init__(
         self,
@@ -78,20 +78,20 @@ class Fetcher:
             async with asyncio.timeout(self.limits.total_s):
                 url = parse_url(text)
                 for _ in range(self.limits.redirects + 1):
-                    # Asked before the name is looked up: a host that is not allowed is not told about by a query either.
+                    # Before the name is resolved: a query would reveal a host that is not allowed.
                     await permit(Target("web_fetch", "host", url.host))
                     answer = await self._fetch(url)
                     location = answer.headers.get("location")
                     if answer.status not in _REDIRECTS or not location:
                         return Page(url, answer)
-                    # Header bytes were read one by one; a location in UTF-8 becomes text again.
+                    # Headers were decoded byte by byte; decode a location in UTF-8.
                     url = join_url(url, location.encode("latin-1").decode("utf-8", "replace"))
                 raise ToolFailed(f"the page redirects more than {self.limits.redirects} times")
         except TimeoutError as error:
-            raise ToolFailed(f"the page did not come within {self.limits.total_s:g} s") from error
+            raise ToolFailed(f"the page did not arrive within {self.limits.total_s:g} s") from error
 
     async def _fetch(self, url: Url) -> Answer:
-        """The answer of the first address that can be reached; of all of them each was looked at before."""
+        """Return the answer of the first reachable address, after all of them were checked."""
         addresses: Sequence[Address] = [] if url.address is None else [url.address]
         if url.address is None:
             try:
@@ -101,20 +101,20 @@ class Fetcher:
                 raise ToolFailed(f"the name {url.host} was not resolved in time") from error
             except (OSError, UnicodeError, ValueError) as error:
                 raise ToolFailed(f"the name {url.host} cannot be resolved: {error}") from error
-        # One refused address refuses the host: which of them is connected to must not be up to who answers for the name.
+        # One refused address refuses the host: its name server must not choose which address is used.
         for address in addresses:
             if reason := self._policy(address):
                 raise ToolFailed(f"{url.host} is not fetched: its address {address} {reason}")
         if url.scheme == "https" and self._tls is None:
-            # Reading the certificates takes a while, once.
+            # Loading the certificates is slow; it is done once.
             self._tls = await run_in_thread(ssl.create_default_context)
         tls = self._tls if url.scheme == "https" else None
-        trouble = Unreachable(f"{url.host} has no address")
-        for address in addresses[:_TRIED]:
+        last_error = Unreachable(f"{url.host} has no address")
+        for address in addresses[:_MAX_ADDRESSES]:
             try:
                 return await exchange(
                     url, address, tls=tls, max_bytes=self.limits.max_bytes, connect_s=self.limits.connect_s
                 )
             except Unreachable as error:
-                trouble = error
-        raise trouble
+                last_error = error
+        raise last_error

@@ -1,8 +1,8 @@
-"""Text out of what a server sent: the right character set, and HTML as a person would read it.
+"""Text of a server's answer: decoding by character set, and HTML to readable text.
 
-The converter is small on purpose: headings, paragraphs, lists, links, tables as lines, preformatted text as it is;
-scripts, styles and what is not shown are left out. The standard parser looks again and again at a tag that never
-ends, which hostile HTML can turn into hours; so no unfinished tag may grow long, and the clock is asked at every step.
+The converter is small on purpose: headings, paragraphs, lists, links, tables as lines, preformatted text unchanged;
+scripts, styles and hidden content are left out. The standard parser scans an unfinished tag again for each piece, which
+hostile HTML can turn into hours; so the length of an unfinished tag is limited, and the time is checked at every step.
 """
 
 from __future__ import annotations
@@ -20,28 +20,64 @@ SECONDS: Final = 5.0
 _PIECE: Final = 32 * 1024
 _MAX_PENDING: Final = 64 * 1024
 
-# Only character sets that pages are written in: Python also knows codecs that are slow or no character sets at all.
+# Only character sets used by pages: Python also has codecs that are slow, or are not character sets.
 _CHARSET: Final = re.compile(
     r"utf-?8|utf-?16(-?[lb]e)?|(us-)?ascii|latin-?1|(iso-?)?8859-?([1-9]|1[0-6])|(windows|cp)-?(125[0-8]|874|866)"
     r"|koi8-?[ru]|gb2312|gbk|gb18030|big5(-hkscs)?|shift[_-]?jis|sjis|euc-?(jp|kr)|iso-?2022-?(jp|kr)|macintosh",
     re.ASCII,
 )
-# As browsers have it: pages that say Latin-1 or ASCII mean the set of Windows, which holds both.
+# As in browsers: Latin-1 and ASCII are decoded as windows-1252, which contains both.
 _ALIASES: Final = dict.fromkeys(("iso-8859-1", "iso8859-1", "latin1", "latin-1", "ascii", "us-ascii"), "cp1252")
 _META: Final = re.compile(rb"<meta[^>]{0,500}?charset\s{0,20}=\s{0,20}[\"']?([A-Za-z0-9_:.-]{1,40})", re.IGNORECASE)
 _BOMS: Final = ((b"\xef\xbb\xbf", "utf-8-sig"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
 
 _HIDDEN: Final = frozenset({"script", "style", "noscript", "template", "svg", "math", "iframe"})
 _BLOCKS: Final = frozenset(
-    "address article aside blockquote body dd details div dl dt fieldset figcaption figure footer form h1 h2 h3 h4 h5 h6 "
-    "header hr li main nav ol p pre section summary table tbody thead tr ul".split()
+    [
+        "address",
+        "article",
+        "aside",
+        "blockquote",
+        "body",
+        "dd",
+        "details",
+        "div",
+        "dl",
+        "dt",
+        "fieldset",
+        "figcaption",
+        "figure",
+        "footer",
+        "form",
+        "h1",
+        "h2",
+        "h3",
+        "h4",
+        "h5",
+        "h6",
+        "header",
+        "hr",
+        "li",
+        "main",
+        "nav",
+        "ol",
+        "p",
+        "pre",
+        "section",
+        "summary",
+        "table",
+        "tbody",
+        "thead",
+        "tr",
+        "ul",
+    ]
 )
 _HEADINGS: Final = {f"h{level}": "#" * level + " " for level in range(1, 7)}
 _BLANK: Final = re.compile(r"[ \t\r\n\f\u00a0]+")
 
 
 def decode(body: bytes, content_type: str) -> tuple[str, str]:
-    """The text, and a remark when the character set was not what was said."""
+    """Return the text, and a remark if it is not in the declared character set."""
     for bom, charset in _BOMS:
         if body.startswith(bom):
             return body.decode(charset, "replace"), ""

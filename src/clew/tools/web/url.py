@@ -60,7 +60,7 @@ def parse_url(text: str) -> Url:
     if split.scheme not in _PORTS:
         raise ToolFailed("only http and https URLs can be fetched")
     if "@" in split.netloc:
-        raise ToolFailed("the URL holds a user name; leave out what stands before the @")
+        raise ToolFailed("the URL contains a user name; leave out the part before the @")
     netloc = re.fullmatch(r"(\[[^\[\]]*\]|[^\[\]:]+)(?::([0-9]{1,5}))?", split.netloc, re.ASCII)
     if netloc is None:
         raise ToolFailed("the URL has no host, or one that cannot be read")
@@ -76,7 +76,7 @@ def parse_url(text: str) -> Url:
 
 
 def join_url(base: Url, location: str) -> Url:
-    """Where a redirect leads, read as strictly as the first URL."""
+    """Return the URL of a redirect, parsed as strictly as the first URL."""
     try:
         return parse_url(urljoin(str(base), location))
     except ValueError as error:
@@ -92,7 +92,7 @@ def _host(raw: str) -> tuple[str, Address | None]:
         if six.scope_id is not None:
             raise ToolFailed("an address with a network interface cannot be fetched from")
         return six.compressed, six
-    # As it goes over the wire. Look-alike digits and dots become plain ones before anything is decided.
+    # In ASCII form: look-alike digits and dots become plain ones before anything is decided.
     try:
         host = raw.lower() if raw.isascii() else raw.encode("idna").decode("ascii").lower()
     except UnicodeError as error:

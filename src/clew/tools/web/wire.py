@@ -1,8 +1,7 @@
-"""One HTTP/1.1 request over one connection, and its answer, within limits.
+"""One HTTP/1.1 request over one connection, with a bounded answer.
 
-The caller has chosen the address; no name is resolved here. An answer is taken up to a number of bytes, before and
-after decompression, so neither an endless body nor a bomb fills the memory. Redirects, permissions and what the body
-means are not known here.
+The caller has chosen the address; no name is resolved here. The size of an answer is limited before and after
+decompression, so neither an endless body nor a decompression bomb fills the memory.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class Unreachable(ToolFailed):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What came back. ``cut``: the body was longer than allowed. ``broken``: it ended before it was complete."""
+    """An HTTP answer. ``cut``: the body was longer than allowed. ``broken``: it ended before it was complete."""
 
     status: int
     reason: str
@@ -82,7 +81,7 @@ async def exchange(
     except (OSError, zlib.error) as error:
         raise ToolFailed(f"the answer of {url.host} broke off: {error}") from error
     finally:
-        # No farewell: a server that does not close its side must not hold the tool up.
+        # No orderly close: a server that does not close its side must not delay the tool.
         writer.transport.abort()
         with suppress(OSError):
             await writer.wait_closed()
@@ -116,7 +115,9 @@ async def _headers(reader: asyncio.StreamReader) -> dict[str, str]:
         key, text = name.decode("latin-1").lower(), value.decode("latin-1").strip()
         if key == "content-length" and headers.get(key, text) != text:
             raise ToolFailed("the server gave two lengths for one answer")
-        headers[key] = f"{headers[key]}, {text}" if key in ("transfer-encoding", "content-encoding") and key in headers else text
+        headers[key] = (
+            f"{headers[key]}, {text}" if key in ("transfer-encoding", "content-encoding") and key in headers else text
+        )
     raise ToolFailed(f"the server sent more than {_MAX_HEADERS} headers")
 
 
@@ -128,37 +129,35 @@ async def _line(reader: asyncio.StreamReader) -> bytes:
     return line.removesuffix(b"\n").removesuffix(b"\r")
 
 
-async def _body(
-    reader: asyncio.StreamReader, headers: dict[str, str], max_bytes: int
-) -> tuple[bytes, bool, bool]:
-    """The body, whether it was cut, and whether it broke off. Never decompresses more than is wanted."""
-    named = headers.get("content-encoding", "")
-    coding = named.lower().strip()
+async def _body(reader: asyncio.StreamReader, headers: dict[str, str], max_bytes: int) -> tuple[bytes, bool, bool]:
+    """Return the body, whether it was cut, and whether it ended early. Never decompresses more than needed."""
+    content_encoding = headers.get("content-encoding", "")
+    coding = content_encoding.lower().strip()
     if coding not in ("", "identity", "gzip", "x-gzip", "deflate"):
-        raise ToolFailed(f"the server sent a content coding that was not asked for: {named[:50]}")
+        raise ToolFailed(f"the server sent a content coding that was not asked for: {content_encoding[:50]}")
     inflate = None
     if coding not in ("", "identity"):
         inflate = zlib.decompressobj(zlib.MAX_WBITS if coding == "deflate" else 16 + zlib.MAX_WBITS)
     data = bytearray()
-    taken = 0
+    received = 0
     try:
         async for piece in _pieces(reader, headers):
             room = max_bytes + 1 - len(data)
             try:
                 data += piece[:room] if inflate is None else inflate.decompress(piece, room)
             except zlib.error:
-                if taken or coding != "deflate":
+                if received or coding != "deflate":
                     raise
                 # "deflate" means zlib's format, and many servers send the bare one.
                 inflate = zlib.decompressobj(-zlib.MAX_WBITS)
                 data += inflate.decompress(piece, room)
-            taken += len(piece)
-            # Counted before and after decompression: neither an endless body nor a bomb gets further.
-            if len(data) > max_bytes or taken > max_bytes:
+            received += len(piece)
+            # Counted before and after decompression, against endless bodies and decompression bombs.
+            if len(data) > max_bytes or received > max_bytes:
                 return bytes(data[:max_bytes]), True, False
     except asyncio.IncompleteReadError:
         return bytes(data), False, True
-    return bytes(data), False, inflate is not None and not inflate.eof and taken > 0
+    return bytes(data), False, inflate is not None and not inflate.eof and received > 0
 
 
 async def _pieces(reader: asyncio.StreamReader, headers: dict[str, str]) -> AsyncIterator[bytes]:

@@ -195,8 +195,8 @@ def plan(schedule: Schedule, now: int) -> Plan:
         return Plan(None, following)
     if waiting > now:
         # The clock went back: times passed again are already handled. A clock that was wrong by days is ignored.
-        went_back = following is not None and waiting > following
-        return Plan(None, following if went_back and _was_wrong(schedule, waiting, now) else waiting)
+        stepped_back = following is not None and waiting > following
+        return Plan(None, following if stepped_back and _was_wrong(schedule, waiting, now) else waiting)
     latest = latest_fire(schedule.cron, schedule.timezone, now)
     due = waiting if latest is None else max(latest, waiting)
     before = count_fires(schedule.cron, schedule.timezone, waiting, due) if due > waiting else 0
