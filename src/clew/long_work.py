@@ -1,8 +1,9 @@
-"""Long work: Python work over a whole session or store, done beside the event loop so that nobody else waits for it.
+"""Long work: Python work over a whole session or store, done in threads so that it does not block the event loop.
 
-A thread alone is not enough. Whoever wants the interpreter waits until whoever has it gives way, 5 ms by default and
-each time anew; a prompt asks for it dozens of times. So while long work goes on, turns are shorter. And the garbage
-collector stops everybody, for longer the more there is: what long work holds is no garbage, so it is not gone through.
+A thread alone is not enough. A thread that needs the interpreter waits until the one that has it switches, 5 ms by
+default, every time; a prompt needs it dozens of times. So the switch interval is shorter during long work. And the
+garbage collector stops all threads, for longer the more objects there are: those of long work are in use, so old
+generations are not collected meanwhile.
 """
 
 from __future__ import annotations
@@ -35,17 +36,16 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 AT_ONCE: Final = 2
-"""So many pieces of long work go on at once in a loop, and as many for prompts; the others wait, and take no thread
-for it."""
+"""Limit for concurrent pieces of long work in a loop, and the same for prompts; the others wait, without a thread."""
 
 FEW: Final = 400
-"""So many messages are gone through in a few milliseconds, for which nobody needs a thread."""
+"""Up to this number of messages, work takes a few milliseconds and needs no thread."""
 
 _SLICE_S: Final = 0.0002
 _MANY: Final = 1_000
 _NEVER: Final = 1_000_000_000
 _UNCOLLECTED_S: Final = 60.0
-"""For so long at most nothing old is collected: where long work never ends, garbage must."""
+"""Limit for the time without collection of old generations, for long work that never ends."""
 _lock = threading.Lock()
 _under_way = 0
 _usual = sys.getswitchinterval()
@@ -58,9 +58,8 @@ _prompts_places: _Places = WeakKeyDictionary()
 
 @contextlib.contextmanager
 def giving_way() -> Iterator[None]:
-    """What runs inside lets other threads in after a fifth of a millisecond, and only what is new is looked through for
-    garbage. Around all of an operation that holds much, its pieces and what lies between them. The settings are the
-    process's: the last one to leave puts back what was there."""
+    """Switch threads after a fifth of a millisecond, and collect only young generations, until the context ends. Use it
+    around a whole operation that has many objects. The settings are process-wide: the last context restores them."""
     global _under_way, _usual, _collected, _since
     with _lock:
         if _under_way == 0:
@@ -81,29 +80,29 @@ def giving_way() -> Iterator[None]:
 
 
 def is_under_way() -> bool:
-    """Whether somebody gives way now."""
+    """Return whether long work is in progress."""
     return _under_way > 0
 
 
 @contextlib.contextmanager
 def holding(messages: Sized) -> Iterator[None]:
-    """:func:`giving_way`, around what holds so many messages, where they are many."""
+    """Enter :func:`giving_way` if there are many messages."""
     with giving_way() if len(messages) > FEW else contextlib.nullcontext():
         yield
 
 
 async def run_long(call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-    """Call it off the loop, with others of its kind before it if there are any."""
+    """Call it in a thread, after earlier long work."""
     return await _run_in(_usual_places, functools.partial(call, *args, **kwargs))
 
 
 async def run_for_prompt(call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-    """The same for what a prompt or a summary waits for: it never stands behind somebody's export."""
+    """Do the same for a prompt or a summary, which must not wait for other work such as an export."""
     return await _run_in(_prompts_places, functools.partial(call, *args, **kwargs))
 
 
 async def go_through(messages: Sized, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-    """Work over all of these for a prompt or a summary: on the spot where they are few."""
+    """Do work over all these messages for a prompt or a summary: immediately if they are few, else in a thread."""
     if len(messages) <= FEW:
         return call(*args, **kwargs)
     return await run_for_prompt(call, *args, **kwargs)
@@ -113,7 +112,7 @@ async def _run_in(places: _Places, call: Callable[[], T]) -> T:
     loop = asyncio.get_running_loop()
     place = places.setdefault(loop, asyncio.Semaphore(AT_ONCE))
     await place.acquire()
-    # In the loop's own threads, which end with it: a process that forks later has none left.
+    # In the loop's own threads, which end with it: a process that forks later has none.
     told = contextvars.copy_context()
     try:
         work = loop.run_in_executor(None, told.run, _run, call)
@@ -124,21 +123,21 @@ async def _run_in(places: _Places, call: Callable[[], T]) -> T:
     def ended(work: asyncio.Future[T]) -> None:
         place.release()
         if not work.cancelled():
-            work.exception()  # of work that nobody waits for any more it is no news
+            work.exception()  # mark it as retrieved: the caller may have been cancelled
 
-    # Whoever is aborted leaves a thread that works on: the place is free when that has ended.
+    # If the caller is cancelled its thread continues: the place is released when that has ended.
     work.add_done_callback(ended)
     return await asyncio.shield(work)
 
 
 def let_go(*held: Iterable[object]) -> None:
-    """Free these beside the loop, one after the other, once whoever calls has let go of them too: many that are freed
-    together keep everybody waiting."""
+    """Free these objects in a thread, one after the other, after the caller has dropped its references: freeing many at
+    once blocks all threads."""
     rows = [row for some in held for row in some]
     try:
         loop = asyncio.get_running_loop()
     except RuntimeError:
-        return  # it is over, and nobody waits
+        return  # no loop runs, so nothing would be blocked
     if len(rows) < _MANY:
         return
     until_freed = contextlib.ExitStack()
@@ -153,7 +152,8 @@ def let_go(*held: Iterable[object]) -> None:
         try:
             loop.run_in_executor(None, drop)
         except RuntimeError:
-            # A loop that is being closed has no threads any more; then nobody waits.
+            # A loop that is being closed has no threads any more, and nothing to block.
+
             drop()
 
     # In the next turn of the loop: by then the caller has returned.

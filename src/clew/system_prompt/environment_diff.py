@@ -14,13 +14,13 @@ _HEAD: Final = "[The environment has changed:]"
 _NONE: Final = "none"
 
 
-def environment_change(now: str, frozen: str, told: str | None) -> str | None:
+def environment_change(now: str, frozen: str, previous: str | None) -> str | None:
     """Return the notice to send before the message of a turn; None if the prompt is accurate.
 
-    ``now`` and ``frozen`` are the section as it would be and as it is sent; ``told`` is the notice of the previous
+    ``now`` and ``frozen`` are the section as it would be and as it is sent; ``previous`` is the notice of the previous
     turn. It is repeated while the prompt is inaccurate, because an earlier notice may have been summarised.
     """
-    current, shown, before = _facts(now), _facts(frozen), _facts(told or "")
+    current, shown, before = _facts(now), _facts(frozen), _facts(previous or "")
     changed = {name for name in current.keys() | shown.keys() if current.get(name) != shown.get(name)}
     # A value that matches the prompt again has to be announced once, if the previous notice differed.
     changed |= {name for name, value in before.items() if value != shown.get(name, _NONE)}

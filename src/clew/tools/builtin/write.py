@@ -56,7 +56,7 @@ def _write(place: ResolvedPath, content: str, data: bytes, *, shown: bool) -> To
 
 
 def written_output(place: ResolvedPath, data: bytes, before: int | None, about: dict[str, Any] | None) -> ToolOutput:
-    """What is told of a file that was written, which had ``before`` bytes, None where it was not there."""
+    """Return the output for a written file, which had ``before`` bytes; None for a new file."""
     if before is None:
         return ToolOutput(f"made {place.shown} with {count(len(data), 'byte')}")
     return ToolOutput(f"replaced {place.shown}: {count(len(data), 'byte')}, before {before:,}", about)
