@@ -340,8 +340,8 @@ class Store(Moment, Triggers, Maintenance, Protocol):
         """Submit a unit and wait for the result."""
         ...
 
-    def watch(self, told: Callable[[Unit], None]) -> None:
-        """Call ``told`` on the event loop with every unit from now on, once it is durable."""
+    def watch(self, listener: Callable[[Unit], None]) -> None:
+        """Call ``listener`` on the event loop with every unit from now on, once it is durable."""
         ...
 
     def version(self, session_id: str | None) -> Hashable | None:

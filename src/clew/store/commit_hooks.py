@@ -16,7 +16,7 @@ __all__ = ["Watched"]
 class Watched:
     """A base for stores that can be watched, and written to by many streams."""
 
-    _told: Callable[[Unit], None] | None = None
+    _on_commit: Callable[[Unit], None] | None = None
     _hub: CommitBatcher | None = None
 
     def submit(self, unit: Unit) -> asyncio.Future[Outcome]:
@@ -43,18 +43,18 @@ class Watched:
             except Exception as error:
                 answered([(index, error)])
 
-    def watch(self, told: Callable[[Unit], None]) -> None:
+    def watch(self, listener: Callable[[Unit], None]) -> None:
         """See :meth:`clew.store.base.Store.watch`."""
-        self._told = told
+        self._on_commit = listener
 
-    def _told_of(self, unit: Unit, future: asyncio.Future[Outcome]) -> asyncio.Future[Outcome]:
+    def _notify_on_commit(self, unit: Unit, future: asyncio.Future[Outcome]) -> asyncio.Future[Outcome]:
         """Notify the watcher once the unit is durable; return the future."""
-        told = self._told
-        if told is not None:
+        listener = self._on_commit
+        if listener is not None:
 
             def notify(done: asyncio.Future[Outcome]) -> None:
                 if not done.cancelled() and done.exception() is None and isinstance(done.result(), Committed):
-                    told(unit)
+                    listener(unit)
 
             notify(future) if future.done() else future.add_done_callback(notify)
         return future

@@ -1,7 +1,8 @@
-"""Adoption: records that another program wrote, taken in as a session of clew's. Pure.
+"""Adoption: conversion of records that another program wrote to turns and messages. Pure.
 
-A user message begins a turn; what follows is its answer, one message with a step for each record. Ids follow from the
-session and the place of a record, so that every load gives the same ones, and the file itself is left as it is.
+A user message begins a turn; the records after it are its answer, one message with a step for each record. Ids are
+derived from the session and the position of a record, so that every load results in the same ones and the file need not
+be changed.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ def adopt(
     value: SessionValue,
     record: Record,
     seqs: Mapping[str, list[tuple[int, int]]],
-    kept: Sequence[dict[str, Any]] = (),
+    preserved: Sequence[dict[str, Any]] = (),
     before: Sequence[dict[str, Any]] = (),
 ) -> str | None:
-    """Take in one record of another program; the id of the message it became, or became part of.
+    """Adopt one record of another program; return the id of its message.
 
-    ``kept`` are parts that keep the record itself, and stand behind what it says; those of ``before`` stand in front.
+    ``preserved`` are parts with the record itself, which follow its content; those of ``before`` precede it.
     """
-    adoption = _Adoption(value, record, kept, before)
+    adoption = _Adoption(value, record, preserved, before)
     if record["recordType"] == "compaction":
         return adoption.compaction(seqs)
     match record.get("role"):
@@ -49,14 +50,14 @@ def adopt(
 
 
 class _Adoption:
-    """A record on its way into a session. ``at`` is when it was written, ``place`` where it stands."""
+    """The adoption of a record. ``at`` is the time it was written, ``place`` its position."""
 
     def __init__(
-        self, value: SessionValue, record: Record, kept: Sequence[dict[str, Any]], before: Sequence[dict[str, Any]]
+        self, value: SessionValue, record: Record, preserved: Sequence[dict[str, Any]], before: Sequence[dict[str, Any]]
     ) -> None:
         self.value = value
         self.record = record
-        self.kept, self.before = kept, before
+        self.preserved, self.before = preserved, before
         self.session_id = value.row["session"].id
         self.place = str(record["seq"])
         at = milliseconds(record.get("timestamp"))
@@ -65,7 +66,7 @@ class _Adoption:
 
     def user(self) -> str:
         turn = self._begin("normal")
-        return self._add(turn, "user", self._with_kept([one for one in self._blocks() if isinstance(one, dict)]))
+        return self._add(turn, "user", self._with_preserved([one for one in self._blocks() if isinstance(one, dict)]))
 
     def assistant(self) -> str:
         value = self.value
@@ -82,11 +83,11 @@ class _Adoption:
                 case {"type": "toolCall", "id": str(id_), "name": str(name)}:
                     given = block.get("arguments")
                     call = {"type": f"tool-{name}", "toolCallId": id_, "state": "input-available"}
-                    # Without a result it is what a process that was cut off leaves; settling gives it an end.
+                    # A call without a result is like that of a process that died: settling completes it.
                     said.append({**call, "input": given if isinstance(given, dict) else {}})
                 case {"type": str()}:
                     said.append(block)
-        said = self._with_kept(said)
+        said = self._with_preserved(said)
         value.turns[head.id] = replace(head, status="completed", settled_at=self.at)
         if row is None or row.role != "assistant":
             return self._add(value.turns[head.id], "assistant", said)
@@ -97,14 +98,16 @@ class _Adoption:
         for row in reversed(self.value.messages.values()):
             for part in row.parts:
                 if part.tool_call_id == record.get("toolCallId") and part.tool_state == "input-available":
-                    came = {"state": "output-available", "output": text}
+                    outcome = {"state": "output-available", "output": text}
                     if record.get("isError") is True:
-                        came = {"state": "output-error", "errorText": text}
-                    # What the call had given before is none of its result.
+                        outcome = {"state": "output-error", "errorText": text}
+                    # Preliminary output is not part of the result.
                     before = {key: value for key, value in part.data.items() if key not in ("output", "preliminary")}
-                    new = replace(part, data={**before, **came}, updated_at=self.at)
-                    kept = self._parts(self._with_kept([]), len(row.parts))
-                    return self._set_parts(row, (*row.parts[: part.index], new, *row.parts[part.index + 1 :], *kept))
+                    new = replace(part, data={**before, **outcome}, updated_at=self.at)
+                    preserved = self._parts(self._with_preserved([]), len(row.parts))
+                    return self._set_parts(
+                        row, (*row.parts[: part.index], new, *row.parts[part.index + 1 :], *preserved)
+                    )
         return None
 
     def compaction(self, seqs: Mapping[str, list[tuple[int, int]]]) -> str:
@@ -112,9 +115,9 @@ class _Adoption:
         turn = self._begin("compaction")
         first = record.get("firstKeptSeq")
         wanted = first if isinstance(first, int) else 0
-        # The message that the first record which is kept belongs to, and from which of its parts on.
-        kept = ((id_, part) for id_, places in seqs.items() for seq, part in places if seq >= wanted)
-        tail, from_part = next(kept, (None, 0))
+        # The message of the first record in the tail, and the index of the first part there.
+        tail_parts = ((id_, part) for id_, places in seqs.items() for seq, part in places if seq >= wanted)
+        tail, from_part = next(tail_parts, (None, 0))
         data: dict[str, Any] = {
             "summary": str(record.get("summary", "")),
             "tail_start_id": tail or self._id("msg_"),
@@ -126,17 +129,17 @@ class _Adoption:
         if from_part:
             data["split"] = {"message_id": tail, "from_part": from_part}
         self.record = {**record, "synthetic": True, "summary": True}
-        said = self._with_kept([{"type": COMPACTION_PART, "data": data}])
+        said = self._with_preserved([{"type": COMPACTION_PART, "data": data}])
         return self._add(turn, "assistant", [*self.before, *said])
 
     def _blocks(self) -> list[Any]:
         content = self.record.get("content")
         return content if isinstance(content, list) else [{"type": "text", "text": content_text(content)}]
 
-    def _with_kept(self, said: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return what was said, and behind it what is kept of the record that said it."""
-        kept = ({**part, "data": {**part["data"], "parts": len(said)}} for part in self.kept)
-        return [*said, *kept]
+    def _with_preserved(self, said: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the content followed by the parts with the record itself."""
+        preserved = ({**part, "data": {**part["data"], "parts": len(said)}} for part in self.preserved)
+        return [*said, *preserved]
 
     def _id(self, prefix: str, place: str = "") -> str:
         return derived_id(prefix, self.session_id, self.place + place, self.at)
@@ -152,11 +155,11 @@ class _Adoption:
         return row.id
 
     def _add(self, turn: Turn, role: Role, said: list[dict[str, Any]]) -> str:
-        """A message at the end of a turn."""
+        """Add a message at the end of a turn; return its id."""
         value, session, at = self.value, self.value.row["session"], self.at
         metadata = {key: True for key in ("synthetic", "summary") if self.record.get(key) is True}
-        # Messages are shown by when they were made. Where a file says nothing of that, or puts an older one behind a
-        # newer one, its own order is what counts.
+        # Messages are ordered by time. If the file has no times, or an older message after a newer one, its order
+        # decides.
         last = next(reversed(value.messages.values()), None)
         made = at if last is None else max(at, last.created_at + 1)
         row = MessageRow(self._id("msg_"), session.id, role, made, max(at, made), metadata, self._parts(said, 0))
@@ -166,7 +169,7 @@ class _Adoption:
         return row.id
 
     def _begin(self, kind: Literal["normal", "compaction"]) -> Turn:
-        """A turn below the head, which moves to it."""
+        """Begin a turn below the head, and move the head to it."""
         value, state = self.value, self.value.state["state"]
         turn = Turn(
             id=self._id("trn_"),
@@ -186,7 +189,7 @@ class _Adoption:
 
 
 def project_hidden(value: SessionValue) -> None:
-    """Mark what compactions of another program hide."""
+    """Mark the messages that compactions of another program hide."""
     tree = value.tree()
     hidden = hidden_messages(tree, kept_tails_of(tree, value.messages))
     for row in list(value.messages.values()):

@@ -1,4 +1,4 @@
-"""The codec: what a file store needs of a format. Loading and saving happen in threads, planning on the event loop."""
+"""The codec: the interface of a file format. Loading and saving run in threads, planning on the event loop."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from clew.transcript.session import Session
 __all__ = ["FORMAT_VERSION", "MISREAD", "Codec", "Entries", "Loaded", "Saving", "format_note"]
 
 FORMAT_VERSION: Final = 3
-"""2: model calls. A clew that does not know their table takes it for damage. 3: checks over the content, and messages
-of other programs in their own words, which an older clew takes for damage, too."""
+"""2: model calls, whose table an older clew treats as damage. 3: checks over the content, and messages of other
+programs in their own form, which an older clew treats as damage, too."""
 MISREAD: Final = (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError)
-"""What comes of reading something that is not as it was written."""
+"""Errors that reading a damaged value can raise."""
 
 Entries = Mapping[tuple[str, Any], tuple[Any, Any]]
-"""What a unit changed: by table and key, the entry before and after it."""
+"""The changes of a unit: by table and key, the entry before and after it."""
 
 
 class Loaded(NamedTuple):
-    """A session as its files have it. ``memo`` is what the codec remembers about them."""
+    """A session as loaded from its files. ``memo`` is the codec's state of the files."""
 
     value: SessionValue
     memo: Any
@@ -36,82 +36,82 @@ class Loaded(NamedTuple):
 
 
 class Saving(NamedTuple):
-    """A unit on its way to disk: ``persist`` runs in a thread, ``done`` on the event loop once it is durable."""
+    """A unit to be written: ``persist`` runs in a thread, ``done`` on the event loop once it is durable."""
 
     persist: Callable[[], None]
     done: Callable[[], Any]
 
 
 class Codec(ABC):
-    """One format, of the sessions under ``root/sessions``. ``memo`` is None for a session that a unit has just made."""
+    """One format of sessions under ``root/sessions``. ``memo`` is None for a session that a unit has just created."""
 
     kind: ClassVar[str]
     capabilities: ClassVar[Capabilities]
 
     def __init__(self, root: Path) -> None:
         self.sessions = root / "sessions"
-        # Where thousands of files are looked at, paths are put together as text: objects would cost as much as looking.
+        # Paths are built as text: for thousands of files, path objects would cost as much as the system calls.
         self._place = str(self.sessions)
         self.damaged = root / "clew" / "damaged"
 
     @abstractmethod
     def on_disk(self) -> list[str]:
-        """The ids of all sessions there are, in order."""
+        """Return the ids of all sessions in order."""
 
     @abstractmethod
     def files_of(self, session_id: str) -> tuple[Path, ...]:
-        """The files of a session, in the order in which they have to be read while somebody writes."""
+        """Return the files of a session in the order in which they have to be read while another process writes."""
 
     @abstractmethod
     def load(self, session_id: str) -> Loaded | None: ...
 
     @abstractmethod
     def head(self, session_id: str) -> Session | None:
-        """The session with what it has spent itself, as far as a list needs it: from the file that says so, or from
-        the beginning of it. None where that says too little, and the session has to be loaded."""
+        """Return a session with its own spend, as far as a list needs it, from its file or the beginning of it.
+        Return None if that is not enough and the session has to be loaded."""
 
     @abstractmethod
     def headed(self, session_id: str) -> folder.Footprint:
-        """What the file looks like that ``head`` reads."""
+        """Return the footprint of the file that ``head`` reads."""
 
     def signature(self, session_id: str) -> tuple[folder.Footprint, ...]:
-        """Something that is different once the files are."""
+        """Return a value that changes when the files do."""
         return tuple(folder.footprint(path) for path in self.files_of(session_id))
 
     def owned(self, session_id: str) -> tuple[tuple[int, ...], ...]:
-        """What the owner goes by when it writes on: other than it left it, somebody else has been there."""
+        """Return a value by which the owner detects, before a write, that another program has changed the files."""
         return self.signature(session_id)
 
     @abstractmethod
     def plan(self, value: SessionValue, memo: Any, entries: Entries, *, sync: bool, power: bool) -> Saving | None:
-        """How the changes reach the disk; called while they are applied. ``sync``: the unit asked for power to be
-        survived, ``power``: every unit does. ``done`` gives the new memo. None: they stay in memory for now."""
+        """Plan the write of a unit's changes; called while they are applied. ``sync``: the unit must survive a loss of
+        power, ``power``: every unit must. ``done`` returns the new memo. None: the changes stay in memory for now."""
 
     def save(self, value: SessionValue, memo: Any) -> Saving | None:
-        """What memory alone holds, written down; None when there is nothing."""
+        """Plan the write of changes that are only in memory; None if there are none."""
         return None
 
     @abstractmethod
     def mark(self, session_id: str, memo: Any) -> Any:
-        """Something that can be kept as JSON, by which it is seen later whether the session was written since."""
+        """Return a JSON value by which :meth:`is_written` detects a later write of the session."""
 
     @abstractmethod
     def is_written(self, session_id: str, mark: Any) -> bool:
-        """Whether a unit of the session has reached the disk since ``mark``."""
+        """Return whether a unit of the session was written since ``mark``."""
 
     @abstractmethod
     def remove(self, session_id: str) -> None: ...
 
     def tidy(self, loaded: Loaded) -> tuple[Damage, ...]:
-        """Bring files that lag in line with what was loaded; what is wrong still. For the owner only."""
+        """Update files that lag behind what was loaded; return the damage that remains. For the owner only."""
         return loaded.damages
 
     @abstractmethod
     def sweep(self) -> None:
-        """Remove what a process that died had begun. For the owner only."""
+        """Remove unfinished files of a process that died. For the owner only."""
 
     def copy(self, target: Path) -> None:
-        """Copy every session into a folder, also while somebody writes."""
+        """Copy every session into a folder, also while sessions are written."""
         folder.make_folder(target / "sessions")
         for session_id in self.on_disk():
             for path in self.files_of(session_id):
@@ -123,5 +123,5 @@ class Codec(ABC):
 
 
 def format_note(kind: str) -> bytes:
-    """What a folder says of itself, with a check: by one bit it could be of another version."""
+    """Return the contents of ``format.json``, with a check, since one flipped bit could make it another version."""
     return with_check(orjson.dumps({"format": kind, "version": FORMAT_VERSION})) + b"\n"

@@ -1,8 +1,8 @@
-"""Checks: a few digits beside what was written, by which a reader sees that it is not what was written any more. Pure.
+"""Checksums ("checks") by which a reader detects that a line or value has changed. Pure.
 
-A line carries its check as its last key, over the bytes before it; a value inside a document has one over its content:
-a program that writes that again, with its keys in another order or ``1.0`` as ``1``, has changed nothing.
-They are there for faults, not for foes: whoever can write a file can write its check.
+A line has its check as its last key, over the bytes before it. A value inside a document has one over its content,
+which stays valid if a program writes the value again with its keys in another order or ``1.0`` as ``1``. They detect
+faults, not attacks: a program that can write a file can also write its check.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ __all__ = [
 ]
 
 BOM: Final = b"\xef\xbb\xbf"
-"""What some programs begin a text file with. It says nothing."""
+"""The byte order mark at the start of text files of some programs, which is ignored."""
 
 _KEY: Final = b',"check":"'
 _LENGTH: Final = len(_KEY) + 8 + 2
 CHECKED_END: Final = re.compile(rb',"check":"[0-9a-f]{8}"\}')
-"""How a line with a check ends. Text cannot hold it: its quotes are escaped."""
+"""The end of a line with a check. It cannot occur in a text, where quotes are escaped."""
 
 
 _CHECK: Final = re.compile("[0-9a-f]{8}")
 _WHOLE_FLOAT: Final = re.compile(rb"(?<=[0-9])\.0(?=[],}]|$)")
-"""The end of a number that some programs write without it. Text may hold it, too: it is left out there likewise."""
+"""The end of a number that some programs omit. It is removed from texts as well, on both sides of a comparison."""
 
 
 def with_check(given: bytes) -> bytes:
-    """A JSON object or array with its check as its last key or item."""
+    """Return a JSON object or array with its check as its last key or item."""
     body, end = given[:-1], given[-1:]
     return b'%s%s%08x"%s' % (body, _KEY if end == b"}" else b',"', crc32(body), end)
 
 
 def verdict(line: bytes) -> Literal["whole", "changed", "unchecked"]:
-    """Whether a line is as it was written; one without a check says nothing of it."""
+    """Return whether a line is unchanged, changed, or has no check."""
     end = line[-_LENGTH:]
     if CHECKED_END.fullmatch(end) is None:
         return "unchecked"
@@ -79,7 +79,7 @@ def is_checked(value: Any, check: object) -> bool:
 
 
 def without_check(value: Any) -> Any:
-    """An object or array without the check it was written with; :class:`ValueError` when it is not what was written."""
+    """Return an object or array without its check; raise :class:`ValueError` if it has changed or has no check."""
     match value:
         case {"check": str(check)}:
             value = {key: one for key, one in value.items() if key != "check"}

@@ -1,4 +1,4 @@
-"""The memo: what is known about the files of a ``jsonl:`` session beyond its value."""
+"""The memo: the state of the files of a ``jsonl:`` session, besides the session's value."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from clew.transcript.session import Spend
 __all__ = ["AHEAD", "Memo"]
 
 AHEAD: Final = frozenset({"messages", "links", "calls"})
-"""Tables of which the stream file may have more than the log, which gets it when the message is brought there."""
+"""Tables of which the stream file may have entries that the log gets later, together with their message."""
 
 Place = tuple[int, int]
 
 
 class Memo(msgspec.Struct):
-    """What is known about the files of a session beyond its value.
+    """The state of a session's files besides its value.
 
-    ``end`` is the last number of the log and ``stream_end`` that of the stream file; each says how the file ends.
-    ``ahead`` holds entries that the stream file has and the log has not, as the log has them. ``places`` says at which
-    numbers the parts of a message begin; ``told`` which messages others can read; ``count`` how many such records.
-    ``mended`` are messages that lost lines were mended in, in memory only: once one is changed, all of it is written.
-    ``synced``: the last number of the log that a loss of power cannot take. ``damaged``: the files cannot be read, and
-    are not written to; ``harmed``: files that do not read in full, and are kept before they change; of the log its end.
-    ``spend`` is what the session has spent, None where it is to be added up anew.
+    ``end`` is the last number of the log and ``stream_end`` that of the stream file; ``ending`` and ``stream_ending``
+    say how the files end. ``ahead`` has the log's version of entries that are newer in the stream file. ``places`` has
+    the numbers at which the parts of a message begin; ``readable`` the messages that other programs can read; ``count``
+    the number of such records. ``repaired`` are messages that were repaired in memory only: once one changes, all of
+    it is written. ``synced``: the last number of the log that survives a loss of power. ``damaged``: the files cannot
+    be read, and are not written to; ``damaged_files``: files that can be read in part, and are backed up before they
+    change (of the log only its end). ``spend`` is the session's spend, None if it has to be added up again.
     """
 
     damaged: bool = False
     seq: int = 0
     end: int = 0
     synced: int = 0
-    harmed: frozenset[str] = frozenset()
+    damaged_files: frozenset[str] = frozenset()
     spend: Spend | None = None
     ending: Ending = ""
     stream_end: int = 0
@@ -45,14 +45,14 @@ class Memo(msgspec.Struct):
     count: int = 0
     others: dict[str, Any] = {}
     places: dict[str, list[Place]] = {}
-    told: set[str] = set()
+    readable: set[str] = set()
     ahead: dict[tuple[str, str], Any] = {}
-    mended: dict[str, Any] = {}
+    repaired: dict[str, Any] = {}
 
     def note(self, record: Mapping[str, Any], message_id: str, seq: int, first: int | None = None) -> None:
-        """Others can read this message: a record of it, from its part ``first`` on, stands in the log."""
+        """Note that other programs can read this message: the log has a record of it, from its part ``first`` on."""
         self.count += record["recordType"] == "message"
-        self.told.add(message_id)
+        self.readable.add(message_id)
         if record.get("role") != "toolResult":
             if first is None:
                 own = record["clew"]
@@ -60,8 +60,8 @@ class Memo(msgspec.Struct):
             self.places[message_id] = [*self.places.get(message_id, ()), (seq, first)]
 
     def copied(self, *, streamed: bool) -> Memo:
-        """A memo to change while the first one still holds. What is ``streamed`` is told to nobody yet."""
+        """Return a copy for a unit, of all that a unit may change. ``streamed``: other programs cannot read it yet."""
         if streamed:
             return replace(self, ahead=dict(self.ahead))
-        copies: dict[str, Any] = {name: dict(getattr(self, name)) for name in ("places", "ahead", "mended")}
-        return replace(self, told=set(self.told), **copies)
+        copies: dict[str, Any] = {name: dict(getattr(self, name)) for name in ("places", "ahead", "repaired")}
+        return replace(self, readable=set(self.readable), **copies)

@@ -1,6 +1,6 @@
-"""Files and folders: made for their owner alone, appended to in one go, replaced whole, and synced when asked.
+"""Files and folders: private to their owner, with atomic append and replace, and sync on request.
 
-Every failure of the system leaves as an error of clew's, by :func:`clew.store.disk.translated`.
+:func:`clew.store.disk.translated` converts the errors of the system to clew's.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _sync = os.fsync
 
 
 def make_folder(path: Path) -> None:
-    """A folder for its owner alone. Folders above it that are missing are made the same way."""
+    """Create a folder that is private to its owner, with missing folders above it."""
     if not path.parent.exists():
         make_folder(path.parent)
     path.mkdir(mode=0o700, exist_ok=True)
@@ -30,16 +30,16 @@ _UNREADABLE = frozenset({errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR,
 
 
 def is_unreadable(error: OSError) -> bool:
-    """Whether it is the file that cannot be read, and not the moment."""
+    """Return whether an error is permanent for this file, not temporary."""
     return error.errno in _UNREADABLE
 
 
 Footprint = tuple[int, int, int]
-"""What is seen of a file without reading it: which one it is, its size, and when it was written."""
+"""A file's inode, size and modification time."""
 
 
 def footprint(path: Path | str) -> Footprint:
-    """Of a file; zeros when there is none."""
+    """Return the footprint of a file; zeros if it does not exist."""
     try:
         found = os.stat(path)
     except OSError:
@@ -48,14 +48,14 @@ def footprint(path: Path | str) -> Footprint:
 
 
 def remove_temporary(place: Path) -> None:
-    """Remove from a folder what a process that died had begun."""
+    """Remove the temporary files of a process that died."""
     for name in names_in(place):
         if name.startswith(_TEMPORARY):
             (place / name).unlink(missing_ok=True)
 
 
 def names_in(place: Path) -> list[str]:
-    """The names in a folder; none when it is not there."""
+    """Return the names in a folder; none if it does not exist."""
     try:
         return sorted(os.listdir(place))
     except FileNotFoundError:
@@ -63,7 +63,7 @@ def names_in(place: Path) -> list[str]:
 
 
 def read(path: Path | str) -> bytes | None:
-    """What a file holds; None when there is none."""
+    """Return the bytes of a file; None if it does not exist."""
     try:
         with open(path, "rb") as file:
             return file.read()
@@ -72,7 +72,7 @@ def read(path: Path | str) -> bytes | None:
 
 
 def ends_of(path: str) -> bytes:
-    """How a file begins and how it ends; nothing when there is none."""
+    """Return the beginning and the end of a file; nothing if it does not exist."""
     try:
         with open(path, "rb") as file:
             begun = file.read(_END)
@@ -83,7 +83,7 @@ def ends_of(path: str) -> bytes:
 
 
 def append(path: Path, data: bytes, *, sync: bool) -> None:
-    """Add to the end of a file, all of it or nothing. Bytes that a failure left are taken back."""
+    """Append to a file, all of the data or nothing: after a failure the file is truncated to its old size."""
     fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         size = os.fstat(fd).st_size
@@ -96,7 +96,7 @@ def append(path: Path, data: bytes, *, sync: bool) -> None:
                     sync_folder(path.parent)
             failpoint("files.after_append")
         except OSError:
-            # When even this fails, what is left is a unit without its end, which every load drops.
+            # If even this fails, the file ends with an incomplete unit, which every load drops.
             with contextlib.suppress(OSError):
                 os.ftruncate(fd, size)
             raise
@@ -105,9 +105,9 @@ def append(path: Path, data: bytes, *, sync: bool) -> None:
 
 
 def cut_torn(path: Path, into: Path | None = None) -> None:
-    """Cut off a last line that has no end: a process died over it, or an append failed. It was never acknowledged.
+    """Truncate an incomplete last line, left by a process that died or a failed append. It was never acknowledged.
 
-    ``into``: where a copy goes first, if what is cut off may hold something that was acknowledged.
+    ``into``: the path of a copy of the line, if it may have been acknowledged.
     """
     try:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -130,7 +130,7 @@ def cut_torn(path: Path, into: Path | None = None) -> None:
 
 
 def write_whole(path: Path, data: bytes, *, sync: bool) -> None:
-    """Put a file in the place of another, in one step: whoever reads finds the old one or the new one, whole."""
+    """Replace a file atomically: a reader finds the complete old or new one."""
     making = temporary(path)
     fd = os.open(making, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
@@ -151,7 +151,7 @@ def write_whole(path: Path, data: bytes, *, sync: bool) -> None:
 
 
 def keep_aside(path: Path, into: Path, name: str) -> None:
-    """Keep what a file holds now under another name, before it changes: it may hold what nobody could read."""
+    """Back up a file under another name before it changes, since it may have contents that clew could not read."""
     data = read(path)
     if data:
         make_folder(into)
@@ -160,17 +160,17 @@ def keep_aside(path: Path, into: Path, name: str) -> None:
 
 
 def temporary(path: Path) -> Path:
-    """A name beside this one that nobody has, and that the next owner removes."""
+    """Return an unused name next to this one, which the next owner removes."""
     return path.with_name(f"{_TEMPORARY}{secrets.token_hex(8)}-{path.name}"[:200])
 
 
 def is_temporary(path: Path) -> bool:
-    """Whether a process that died has left this."""
+    """Return whether a process that died has left this file."""
     return path.name.startswith(_TEMPORARY)
 
 
 def sync_folder(path: Path) -> None:
-    """Make the names in a folder survive a loss of power."""
+    """Sync a folder, so that its names survive a loss of power."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         _sync(fd)

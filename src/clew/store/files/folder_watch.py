@@ -1,4 +1,4 @@
-"""The watch over a folder of sessions: nothing is written, or called written, into files that somebody else changed."""
+"""The watch over a folder of sessions: detects files that another program has changed, before and after a write."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["FolderWatch"]
 
 
 class FolderWatch:
-    """Remembers how the owner left the files of each session it has in memory. Without a lock nothing is written."""
+    """The state in which the owner left the files of each session in memory. Without a lock nothing is written."""
 
     def __init__(self, path: Path, codec: Codec, lock: OwnerLock | None) -> None:
         self._path = path
@@ -24,7 +24,7 @@ class FolderWatch:
         self._left: dict[str, object] = {}
 
     def note(self, session_id: str) -> None:
-        """Its files are about to be read, or were brought in line."""
+        """Note the state of its files, which are about to be read or were updated."""
         if self._lock is not None:
             self._left[session_id] = self._codec.owned(session_id)
 
@@ -32,18 +32,17 @@ class FolderWatch:
         self._left.pop(session_id, None)
 
     def is_as_left(self, session_id: str) -> bool:
-        """Whether the owner has had its files, and they are as they were then."""
+        """Return whether the owner has used its files, and they are unchanged since."""
         return self._left.get(session_id) == self._codec.owned(session_id)
 
     @contextlib.contextmanager
     def writing(self, session_id: str, *, removing: bool = False) -> Iterator[None]:
-        """While files of a session are written: they and the folder are what they were, the folder also afterwards."""
+        """Check, around a write to files of a session, that they and the folder were not replaced."""
         self.check()
         if not removing and session_id in self._left and self._codec.owned(session_id) != self._left[session_id]:
             raise StoreGone(
-                f"the files of session {session_id} were changed by somebody else while {self._path} was open; "
-                "nothing more is written to it. Bring them back as they were, and open the store again; a server "
-                "is to be restarted for that",
+                f"the files of session {session_id} were changed by another program while {self._path} was open; "
+                "clew does not write to it any more. Restore them and open the store again (restart the server)",
                 session_id=session_id,
             )
         try:
@@ -53,12 +52,12 @@ class FolderWatch:
         self.check()
 
     def check(self) -> None:
-        """The folder is the one that was opened."""
+        """Check that the folder is the one that was opened."""
         if self._lock is not None:
             self._lock.check()
 
     def write_down(self, persist: Callable[[], None], session_id: str | None = None) -> None:
-        """Bring something to disk that is no unit's; without a session, something that is no session's either."""
+        """Write data that is not part of a unit, to a session's files or, without a session, to shared ones."""
         with translated(self._path):
             if session_id is not None:
                 with self.writing(session_id):
@@ -69,7 +68,7 @@ class FolderWatch:
                 self.check()
 
     def write_all(self, savings: Mapping[str, Saving | None]) -> None:
-        """Bring to disk what memory alone holds of each session. One that cannot be written keeps no other from it."""
+        """Write the changes of each session that are only in memory. A failure does not affect other sessions."""
         failed: list[StoreError] = []
         for session_id, saving in savings.items():
             try:

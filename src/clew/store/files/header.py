@@ -1,7 +1,7 @@
-"""The header: what is known of a session that is not in memory, and the note that saves reading its files for it.
+"""The header: the facts about a session that is not in memory, and the note that saves reading its files for them.
 
-A note is worked out from the files and never the truth. It counts as long as the files are those it was made from; one
-that is missing, or does not read, or is older than they are, costs one reading of the session.
+A note is derived from the files and is only a cache. It is valid as long as the files are those it was made from; if it
+is missing, unreadable or outdated, the session is read once.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from clew.transcript.session import Session, Spend
 __all__ = ["Header", "Note", "Notes", "header_of"]
 
 _GRAIN_NS: Final = 20_000_000
-"""So close together two changes of a file may carry the same time."""
+"""The time within which two changes of a file may have the same timestamp."""
 
 _DIGEST: Final = 8
 
 
 class Header(msgspec.Struct, frozen=True):
-    """``turns`` are the digests of its turns' ids, one after the other; ``spend`` is of its own calls alone;
-    ``failed`` whether its newest turn did."""
+    """``turns`` are the concatenated digests of its turns' ids; ``spend`` is that of its own calls; ``failed``: its
+    newest turn failed."""
 
     session: Session
     spend: Spend
@@ -42,7 +42,7 @@ class Header(msgspec.Struct, frozen=True):
     failed: bool
 
     def may_hold(self, turn_id: str) -> bool:
-        """Whether the turn is one of its, or has the digest of one."""
+        """Return whether the session may have this turn: a turn has the same digest."""
         wanted, at = _digest(turn_id), -1
         while (at := self.turns.find(wanted, at + 1)) >= 0:
             if at % _DIGEST == 0:
@@ -51,7 +51,7 @@ class Header(msgspec.Struct, frozen=True):
 
 
 class Note(msgspec.Struct, frozen=True):
-    """A header with the model calls, which are too many to be kept at hand, and what the files looked like."""
+    """A header with the model calls, which are too many for memory, and the signature of the files."""
 
     signature: tuple[folder.Footprint, ...]
     header: Header
@@ -77,7 +77,7 @@ class Notes:
         self._text = str(self._place)
 
     def find(self, session_id: str, signature: tuple[folder.Footprint, ...]) -> Note | None:
-        """The note of a session whose files look like this."""
+        """Return the note of a session if its files have this signature."""
         try:
             data = folder.read(f"{self._text}/{session_id}.json") or b""
             note = fit_json(data, Note) if verdict(data[:-1]) == "whole" else None
@@ -86,7 +86,7 @@ class Notes:
         return note if note is not None and note.signature == signature else None
 
     def write(self, note: Note) -> None:
-        """Keep a note, unless its files were written just now: another change of theirs might not be seen."""
+        """Write a note, unless its files were written just now, when another change might not be detected."""
         newest = max((written_at for _, _, written_at in note.signature), default=0)
         if time.time_ns() - newest < _GRAIN_NS:
             return
@@ -100,7 +100,7 @@ class Notes:
             self._path(session_id).unlink(missing_ok=True)
 
     def tidy(self, there: Collection[str]) -> None:
-        """Remove what a process that died had begun, and the notes of sessions that are gone."""
+        """Remove unfinished files of a process that died, and the notes of deleted sessions."""
         with contextlib.suppress(OSError):
             folder.remove_temporary(self._place)
         for name in folder.names_in(self._place):

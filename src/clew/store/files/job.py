@@ -1,4 +1,4 @@
-"""Jobs: units on their way to disk, written down one by one, each by itself."""
+"""Jobs: units to be written, one after the other, each independently."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def sessions_of(unit: u.Unit) -> set[str]:
 
 
 def next_round(waiting: Iterable[Job]) -> tuple[list[Job], deque[Job]]:
-    """The units of the next round, the first of each session, and those that wait on.
+    """Return the jobs of the next round, the first of each session, and the remaining ones.
 
-    Each is planned as if it were alone. So one of a round may go by what sessions share: of two, the second would not
-    know of the first.
+    Each is planned as if it were alone. So only one of a round may depend on shared tables, since a second one would
+    not see the changes of the first.
     """
     taken: list[Job] = []
     left: deque[Job] = deque()
@@ -62,7 +62,7 @@ def next_round(waiting: Iterable[Job]) -> tuple[list[Job], deque[Job]]:
 
 
 def persist(planned: list[Planned], path: Path, watch: FolderWatch) -> list[BaseException | None]:
-    """Write down each of these units by itself; what kept each from it."""
+    """Write each of these units independently; return the error of each, or None."""
     errors: list[BaseException | None] = []
     for plan in planned:
         try:
@@ -84,12 +84,12 @@ def _persist_one(plan: Planned) -> None:
         if plan.saving is not None:
             plan.saving.persist()
     except BaseException:
-        # Only what was done is taken back: what was never come to lies there as it was.
+        # Only completed actions are undone: the others have changed nothing.
         for action in reversed(undo):
             with contextlib.suppress(OSError):
                 action()
         raise
-    # Only what nobody names any more is left to be done; what a failure leaves of it goes when the store is opened.
+    # The rest only removes unreferenced files; after a failure, opening the store removes them.
     for action in plan.shared.after:
         with contextlib.suppress(OSError):
             action()

@@ -1,7 +1,7 @@
-"""The ``json:`` format: one file for each session, written whole whenever there is more to keep than a message grows.
+"""The ``json:`` format: one file for each session, which is replaced at every unit except while a message grows.
 
-``messages`` is the conversation as it stands, in the shape others read; what is off the line, and the tables that
-they do not know, lie under ``clew``.
+``messages`` is the current conversation, in the form that other programs read. Messages of other branches, and clew's
+own tables, are under ``clew``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from clew.store.files.json_message import (
 from clew.store.files.log import is_streaming
 from clew.store.files.metadata import HEADED, as_found, carried_keys, head_of, reserved_keys, session_of
 from clew.store.files.record import is_marker
-from clew.store.files.repair import Fault, RepairHints, mend
+from clew.store.files.repair import Fault, RepairHints, repair_value
 from clew.store.files.tables import TABLES, dump_table, load_entry
 from clew.store.memory.session_value import SessionValue
 from clew.transcript.iso_time import iso
@@ -49,24 +49,25 @@ _HEAD: Final = 8192
 _ROW: Final = b'"clew":{"version":%d,"session":' % HEADED
 _OWN: Final = frozenset({"messages", "clew", "check"})
 _SHOWN: Final = ("id", "title", "model", "createdAt", "updatedAt")
-"""Keys of a file that only repeat what the session's row says."""
+"""Keys of a file that repeat values of the session's row."""
 
 
 class JsonMemo(msgspec.Struct):
-    """``dirty``: memory is ahead of the file. ``others`` are keys of the file that are not clew's alone, as found.
+    """``dirty``: memory is ahead of the file. ``others`` are keys of the file that are not only clew's, as found.
 
-    ``unread`` are messages that make no sense, which are written back as they are. ``mended`` are messages that were
-    mended in memory, with what the file has of each, which is what is written. ``faults``: what did not read of the
-    file; it is kept aside before it is written over. ``damaged``: nothing of it reads, and it is not written over.
+    ``unread`` are invalid messages, which are written back unchanged. ``repaired`` are messages that were repaired in
+    memory, with the file's version of each, which is written back. ``faults``: the damage of the file, which is backed
+    up before it is replaced; ``is_backed_up``: no backup is needed. ``damaged``: the file is unreadable, and is never
+    replaced.
     """
 
     dirty: bool = False
     damaged: bool = False
     others: dict[str, Any] = {}
     unread: list[Any] = []
-    mended: dict[str, tuple[MessageRow, MessageRow | None]] = {}
+    repaired: dict[str, tuple[MessageRow, MessageRow | None]] = {}
     faults: list[Fault] = []
-    kept: bool = True
+    is_backed_up: bool = True
 
 
 class JsonCodec(Codec):
@@ -117,7 +118,7 @@ class JsonCodec(Codec):
         if data is None:
             return None
         try:
-            # Behind the last brace there is nothing but a newline, whatever has become of it.
+            # After the last brace there is only a newline, which may be damaged.
             document = orjson.loads(data[: data.rfind(b"}") + 1].removeprefix(BOM))
             if not isinstance(document, dict):
                 raise TypeError("it holds no object")
@@ -133,10 +134,10 @@ class JsonCodec(Codec):
         if memo is not None and memo.damaged:
             raise RowUndecodable(f"the file of session {value.session.id} is damaged, and is not written over")
         if memo is not None and not sync and is_streaming(entries):
-            # The file is written once a step: to write all of it for each word would cost more with every word.
+            # The file is written once a step, since its size makes a write for every word too expensive.
             memo.dirty = True
             return None
-        # The end of a step replaces the file, with all that was promised before in it.
+        # The end of a step replaces the file, with everything that was acknowledged before.
         ends = any(name == "steps" for name, _ in entries)
         return self._saving(value, memo or JsonMemo(), sync=sync or power or ends or memo is None)
 
@@ -144,13 +145,13 @@ class JsonCodec(Codec):
         return self._saving(value, memo, sync=True) if memo.dirty else None
 
     def _saving(self, value: SessionValue, memo: JsonMemo, *, sync: bool) -> Saving:
-        held = value.copy()  # as it is while the unit is applied
-        after = replace(memo, dirty=False, kept=True)
+        held = value.copy()  # the state while the unit is applied
+        after = replace(memo, dirty=False, is_backed_up=True)
 
         def persist() -> None:
             folder.make_folder(self.sessions)
             (path,) = self.files_of(held.session.id)
-            if not memo.kept:
+            if not memo.is_backed_up:
                 folder.keep_aside(path, self.damaged, path.name)
             try:
                 data = _encode(held, memo)
@@ -178,8 +179,8 @@ class JsonCodec(Codec):
 
 def _encode(value: SessionValue, memo: JsonMemo) -> bytes:
     session, others = value.session, memo.others or carried_keys(value.session)
-    for message_id, (mended, read) in memo.mended.items():
-        if value.messages.get(message_id) is mended:
+    for message_id, (repaired, read) in memo.repaired.items():
+        if value.messages.get(message_id) is repaired:
             value.messages.pop(message_id)
             value.messages.update({} if read is None else {message_id: read})
     shown, aside = _ordered(value)
@@ -194,19 +195,19 @@ def _encode(value: SessionValue, memo: JsonMemo) -> bytes:
             name: [_fragment(entry) for entry in dump_table(value, name)] for name in TABLES if name not in _APART
         },
     }
-    # Names under which some programs have the title and the time.
+    # Names of the title and the time in some programs.
     names = {"name": session.title, "lastActiveAt": iso(session.updated_at)}
     shown_keys = _shown(session) | {key: one for key, one in names.items() if key in others and one is not None}
     document = {
         **as_found(others, shown_keys),
         **{key: place[key] for key in PLACE_KEYS},
-        # The row comes before everything that grows: a list reads it, and no more.
+        # The row comes before everything that grows, since a list only reads that far.
         "clew": {**own, "damaged": memo.faults} if memo.faults else own,
         "messages": [_fragment(shape) for shape in shown],
     }
     known = {key: one for key, one in document.items() if one is not None}
-    kept = {key: one for key, one in others.items() if key not in known and key not in _SHOWN}
-    return with_check(orjson.dumps({**known, **kept})) + b"\n"
+    rest = {key: one for key, one in others.items() if key not in known and key not in _SHOWN}
+    return with_check(orjson.dumps({**known, **rest})) + b"\n"
 
 
 def _shown(session: Session) -> dict[str, Any]:
@@ -215,7 +216,7 @@ def _shown(session: Session) -> dict[str, Any]:
 
 
 def _read_head(session_id: str, data: bytes) -> Session | None:
-    """The row of a session out of the beginning of its file, if all of it is there and as it was written."""
+    """Return the row of a session from the beginning of its file; None if it is incomplete or was changed."""
     _, _, begun = data.partition(_ROW)
     try:
         text = begun.decode(errors="replace")
@@ -232,7 +233,7 @@ def _fragment(value: Any) -> orjson.Fragment:
 
 
 def _ordered(value: SessionValue) -> tuple[list[Any], list[Any]]:
-    """The conversation with each summary before what it kept, and every other message."""
+    """Return the conversation, with each summary before its tail, and all other messages."""
     line = [value.messages[id_] for _, id_ in line_messages(value.tree()) if id_ in value.messages]
     markers = [row for row in line if is_marker(row)]
     places = {row.id: place for place, row in enumerate(line)}
@@ -242,15 +243,15 @@ def _ordered(value: SessionValue) -> tuple[list[Any], list[Any]]:
         tail = (compaction_data(marker) or {}).get("tail_start_id")
         before.setdefault(places.get(str(tail), places[marker.id]) if tail else 0, []).append(marker)
     shown: list[Any] = []
-    told: set[str] = set()
+    written: set[str] = set()
     for place, row in enumerate(line):
         for marker in before.get(place, ()):
             shown += _placed(value, marker, turns)
-        if not is_marker(row) and row.id not in told:
+        if not is_marker(row) and row.id not in written:
             shown += _placed(value, row, turns)
-        told.add(row.id)
+        written.add(row.id)
     return shown, [
-        shape for row in value.messages.values() if row.id not in told for shape in _placed(value, row, turns)
+        shape for row in value.messages.values() if row.id not in written for shape in _placed(value, row, turns)
     ]
 
 
@@ -260,7 +261,7 @@ def _placed(value: SessionValue, row: MessageRow, turns: dict[str, str]) -> list
     turn = value.turns.get(turns.get(row.id, ""))
     for shape in shapes:
         if "row" in shape["clew"] and value.seals.get(row.id, row.seal) != row.seal:
-            # No check of the file's own makes it sound.
+            # The message was damaged before, although the file's check is valid.
             shape["clew"]["unsound"] = True
         if turn is not None and "row" in shape["clew"]:
             shape["clew"]["turn"] = [turn.id, turn.parent_turn_id]
@@ -268,7 +269,7 @@ def _placed(value: SessionValue, row: MessageRow, turns: dict[str, str]) -> list
 
 
 class _Reading:
-    """One file on its way into memory. ``whole``: it is what was written, to the byte."""
+    """The reading of one file. ``whole``: its bytes are unchanged."""
 
     def __init__(self, session_id: str, document: dict[str, Any], *, whole: bool) -> None:
         self._document, self._whole = document, whole
@@ -276,7 +277,7 @@ class _Reading:
         self._own = own if isinstance(own, dict) else None
         if not isinstance(document.get("messages", []), list):
             raise TypeError("its messages are no list")
-        # A file that carries checks is gone by them; one of another program, or of an older clew, has none.
+        # A file with checks is judged by them; one of another program, or of an older clew, has none.
         has_checks = "check" in document or "session_check" in (self._own or {})
         if self._own is None:
             has_checks = is_check(document.get("check"))
@@ -285,7 +286,7 @@ class _Reading:
             _check_frame(document)
         self._faults: list[Fault] = []
         self._strange: list[Fault] = []
-        self._clues = RepairHints()
+        self._hints = RepairHints()
         self._verified: list[MessageRow] = []
         self.value = SessionValue.of(session_of(session_id, document, 0))
         self.memo = JsonMemo(others={key: one for key, one in document.items() if key not in _OWN})
@@ -294,38 +295,38 @@ class _Reading:
         shapes = self._document.get("messages", [])
         if self._own is None:
             self._faults += _reserved([self._document, *shapes])
-            self.memo.faults, self.memo.kept = [*self._faults], not self._faults
+            self.memo.faults, self.memo.is_backed_up = [*self._faults], not self._faults
             return self._faults + _load_plain(self.value, shapes, self.memo.unread)
         aside, tables = self._own.get("aside"), self._own.get("tables")
         known = [(str(what), id_) for what, id_ in self._own.get("damaged", ())]
         self._read_tables(tables if isinstance(tables, dict) else {})
         plain = self._read_messages([*shapes, *(aside if isinstance(aside, list) else [])])
         for row in self._verified:
-            # Its content is what was written; its seal is over bytes, such as ``1.0`` for ``1``.
+            # Its content is verified; the seal may differ only in its form, such as ``1.0`` for ``1``.
             if row.id in self.value.seals:
                 self.value.seals[row.id] = row.seal
         session = self.value.row["session"]
         if self._doubted and not self._faults and self._own.get("version") == HEADED:
-            # Every piece is as it was written. Another program may have written the file again, with keys of its own.
+            # Every piece is unchanged. Another program may have rewritten the file, with keys of its own.
             shown = as_found(self.memo.others, _shown(session))
             self._doubted = any(self.memo.others.get(key) != one for key, one in shown.items())
         reserved = _reserved(plain)
         if self._doubted and not (self._faults or plain):
             self._faults.append(("something in its file was changed after it was written", None))
         found = [*known, *self._faults]
-        # What is not understood is not written back: the file as it is now is kept before that.
+        # Contents that are not understood are not written back, so the file is backed up before.
         found += reserved
-        self.memo.faults, self.memo.kept = [*found], not (self._doubted or self._faults or reserved)
+        self.memo.faults, self.memo.is_backed_up = [*found], not (self._doubted or self._faults or reserved)
         read = dict(self.value.messages)
         found += self._strange
-        self._clues.harmed = bool(found)
-        found += mend(self.value, self._clues)
+        self._hints.damaged = bool(found)
+        found += repair_value(self.value, self._hints)
         changed = [row for id_, row in self.value.messages.items() if read.get(id_) is not row]
-        self.memo.mended = {row.id: (row, read.get(row.id)) for row in changed}
+        self.memo.repaired = {row.id: (row, read.get(row.id)) for row in changed}
         return found + (_load_plain(self.value, plain, self.memo.unread) if plain else [])
 
     def _read_messages(self, shapes: list[Any]) -> list[Any]:
-        """Take in the messages that clew wrote; those of another program are returned."""
+        """Read the messages that clew wrote; return those of other programs."""
         held = {id_ for ids in self.value.links.values() for id_ in ids} if self._doubted else set()
         plain: list[Any] = []
         groups: dict[Any, list[Any]] = {}
@@ -369,8 +370,8 @@ class _Reading:
             self._verified.append(row)
         if self._doubted and carrier is not None and "turn" in carrier["clew"]:
             turn_id, parent_id = carrier["clew"]["turn"]
-            self._clues.turn_of[row.id] = turn_id
-            self._clues.parents[turn_id] = parent_id
+            self._hints.turn_of[row.id] = turn_id
+            self._hints.parents[turn_id] = parent_id
         self.value.messages[row.id] = row if self._whole else with_unknown_keys(row, group)
 
     def _read_tables(self, tables: dict[str, Any]) -> None:
@@ -384,7 +385,7 @@ class _Reading:
                     load_entry(self.value, name, key, one)
                 except MISREAD as error:
                     self._faults.append((f"an entry of {name} does not read: {type(error).__name__}: {error}", None))
-                    self._clues.state_lost |= name == "state"
+                    self._hints.state_lost |= name == "state"
 
 
 def _reserved(objects: list[Any]) -> list[Fault]:
@@ -404,7 +405,7 @@ def _holds(found: Any, written: Any) -> bool:
 
 
 def _check_frame(document: dict[str, Any]) -> None:
-    """What has no check of its own must be there; without it nothing of the file can be told."""
+    """Raise an error unless the values without a check of their own are present, which the rest depends on."""
     own = document["clew"]
     if not is_checked(own["session"], own.get("session_check")):
         raise ValueError("what it says of the session was changed after it was written")
@@ -423,7 +424,7 @@ def _is_whole(document: dict[str, Any]) -> bool:
 
 
 def _load_plain(value: SessionValue, messages: list[Any], unread: list[Any]) -> list[Fault]:
-    """Messages that another program wrote. What clew has no place for is kept as it is."""
+    """Adopt messages that another program wrote. Invalid ones are preserved unchanged in ``unread``."""
     wrong: list[Fault] = []
     for shape in messages:
         if not isinstance(shape, dict) or shape.get("role") not in ("user", "assistant", "tool"):
@@ -432,10 +433,10 @@ def _load_plain(value: SessionValue, messages: list[Any], unread: list[Any]) -> 
     places: dict[str, list[tuple[int, int]]] = {}
     count = len(value.messages)
     for record in plain_records(messages):
-        kept, before = record.pop("kept", ()), record.pop("before", ())
+        preserved, before = record.pop("kept", ()), record.pop("before", ())
         try:
             known = dict(value.messages)
-            message_id = adopt(value, {**record, "seq": record["seq"] + count}, places, kept, before)
+            message_id = adopt(value, {**record, "seq": record["seq"] + count}, places, preserved, before)
             if message_id is None:
                 if "from" in record:
                     wrong.append(("a result belongs to no call, and is passed over", None))
@@ -460,6 +461,6 @@ def _load_plain(value: SessionValue, messages: list[Any], unread: list[Any]) -> 
 
 
 def _unreadable(session_id: str, what: str) -> Loaded:
-    """A session whose file is damaged is shown, empty, and never written over by itself."""
+    """Return an empty session for an unreadable file, which is never replaced automatically."""
     session = session_of(session_id, {"title": "(damaged)"}, 0)
     return Loaded(SessionValue.of(session), JsonMemo(damaged=True), (Damage(what, session_id),))

@@ -1,10 +1,10 @@
-"""Messages in the shape of ``json:`` files: text, files, calls, usage, model and two flags; and back. Pure.
+"""Conversion of messages to and from the form in ``json:`` files: text, files, calls, usage, model and two flags. Pure.
 
-What others read stands once, in their words. The rest of each part rides in ``clew``, with a hole where the message
-has the value already.
+Values that other programs read are stored once, in their form. The rest of each part is under ``clew``, with a hole for
+each value that the message has already.
 
-What another program's message says beyond that is kept in a part of its own, and written back where it was: under the
-same keys, in a message of its own for each that was read.
+Other contents of a message that another program wrote are preserved in a part of their own, and written back under the
+same keys, in one message for each that was read.
 """
 
 from __future__ import annotations
@@ -29,53 +29,53 @@ __all__ = ["BOUNDARY", "decode_message", "encode_message", "plain_metadata", "pl
 BOUNDARY: Final = "Everything before this point is told by the summary that follows."
 _GAP: Final = "\n\n"
 _PROGRAM: Final = "json"
-"""The program of a kept part that holds a message of a ``json:`` file."""
+"""The program of a part that preserves a message of a ``json:`` file."""
 _OTHER: Final = "other"
-"""Message metadata: keys that another program added to a message that clew wrote."""
+"""The metadata key with the keys that another program added to a message that clew wrote."""
 _TEXT: Final = ("text", "content")
 _ARGUMENTS: Final = ("arguments", "input", "args")
 _RESULT: Final = ("result", "output")
 
 
-# Out
+# Writing
 
 
 def encode_message(row: MessageRow) -> list[dict[str, Any]]:
-    """Return the messages that a file holds for one of clew's. The first one carries the row and the parts."""
+    """Return the messages in the file for one of clew's. The first one has the row and the parts."""
     shapes: list[dict[str, Any]] = []
     specs: list[Any] = []
     segments = list(_segments(row.parts))
-    found = [kept for kept, _ in segments if kept is not None]
-    for kept, parts in segments:
+    found = [preserved for preserved, _ in segments if preserved is not None]
+    for preserved, parts in segments:
         shape, own = _encode_parts(row, parts, first=not specs)
         specs += own
-        shapes.append(shape if kept is None else _refill(kept, parts, row))
+        shapes.append(shape if preserved is None else _refill(preserved, parts, row))
     carried: dict[str, Any] = {"row": [row.created_at, row.updated_at, row.metadata], "parts": specs}
     if not found:
         other = row.metadata.get(_OTHER)
         (shape,) = shapes
         shapes = [_join(shape, other) if isinstance(other, dict) else shape]
     else:
-        # What is written in another program's words is not read back from there: the parts are told in full.
+        # Values in another program's form are not read back from there, so the parts are written completely.
         whole = [[part.id, part.created_at, part.updated_at, part.data, {}] for part in row.parts]
         carried = {"id": row.id, **carried, "parts": whole}
     shapes = [{**shape, "clew": carried if place == 0 else {"of": row.id}} for place, shape in enumerate(shapes)]
-    if is_marker(row) and not any(kept["shape"].get("role") == "user" for kept in found):
+    if is_marker(row) and not any(preserved["shape"].get("role") == "user" for preserved in found):
         shape = {"id": f"{row.id}-boundary", "role": "user", "text": BOUNDARY, "synthetic": True, "summary": True}
         shapes.insert(0, {**shape, "createdAt": iso(row.created_at), "clew": {"boundary": row.id}})
     return shapes
 
 
 def _segments(parts: Sequence[PartRow]) -> Iterator[tuple[dict[str, Any] | None, Sequence[PartRow]]]:
-    """Yield the parts message by message, as they stood in a file of another program, each with what is kept of it."""
+    """Yield the parts message by message, as in the file of another program, each with its preserved message."""
     start = 0
     for place, part in enumerate(parts):
-        kept = _kept_of(part)
-        if kept is not None:
-            begin = max(place - kept["parts"], start)
+        preserved = _preserved_of(part)
+        if preserved is not None:
+            begin = max(place - preserved["parts"], start)
             if begin > start:
                 yield None, parts[start:begin]
-            yield kept, parts[begin:place]
+            yield preserved, parts[begin:place]
             start = place + 1
     if start < len(parts) or not parts:
         yield None, parts[start:]
@@ -107,7 +107,7 @@ def _encode_parts(row: MessageRow, parts: Sequence[PartRow], *, first: bool) -> 
         holed = {key: None if key in hole and key != "data" else value for key, value in data.items()}
         specs.append([part.id, part.created_at, part.updated_at, holed, hole])
     used, model = row.usage, row.asked_model
-    # The counts as others have them: all that went in, all that came out.
+    # The counts in the form of other programs: total input and total output.
     sums = [used.input + used.cache_read + used.cache_write, used.output + used.reasoning]
     counts = dict(zip(("inputTokens", "outputTokens"), sums, strict=True)) if "usage" in row.metadata else None
     shape: dict[str, Any] = {
@@ -127,20 +127,20 @@ def _encode_parts(row: MessageRow, parts: Sequence[PartRow], *, first: bool) -> 
 
 def _call(part: PartRow) -> dict[str, Any]:
     data = part.data
-    kept = {key: data[key] for key in ("input", "output", "errorText") if key in data}
-    named = {"id": part.tool_call_id, "name": tool_name(part.data), "arguments": kept.get("input", {})}
-    if "output" in kept:
-        named |= {"result": kept["output"], "isError": False}
-    if "errorText" in kept:
-        named |= {"result": kept["errorText"], "isError": True}
+    preserved = {key: data[key] for key in ("input", "output", "errorText") if key in data}
+    named = {"id": part.tool_call_id, "name": tool_name(part.data), "arguments": preserved.get("input", {})}
+    if "output" in preserved:
+        named |= {"result": preserved["output"], "isError": False}
+    if "errorText" in preserved:
+        named |= {"result": preserved["errorText"], "isError": True}
     return named
 
 
-# In
+# Reading
 
 
 def decode_message(shape: dict[str, Any], session_id: str) -> MessageRow | None:
-    """Return a message that clew wrote; None for one that only repeats it, as another program wrote it."""
+    """Return a message that clew wrote; None for one that only repeats it in another program's form."""
     own = shape["clew"]
     if "boundary" in own or "of" in own:
         return None
@@ -155,7 +155,7 @@ def decode_message(shape: dict[str, Any], session_id: str) -> MessageRow | None:
 
 
 def _role(shape: dict[str, Any], parts: Sequence[PartRow]) -> Any:
-    """Return the role. A summary is an assistant's, even where its first message in the file is a boundary."""
+    """Return the role. A summary is an assistant message, even if its first message in the file is a boundary."""
     return "assistant" if any(part.type == COMPACTION_PART for part in parts) else shape["role"]
 
 
@@ -172,29 +172,31 @@ def _fill(shape: dict[str, Any], key: str, place: Any, value: Any) -> Any:
 
 
 def with_unknown_keys(row: MessageRow, found: Sequence[dict[str, Any]]) -> MessageRow:
-    """Return the row with every key that its messages in the file have and clew would not write by itself."""
+    """Return the row with every key of its messages in the file that clew would not write itself."""
     written = encode_message(replace(row, metadata=merge(row.metadata, {}, (_OTHER,))))
     if len(found) != len(written):
         return row
     added = [_unknown(one, shape) or {} for one, shape in zip(found, written, strict=True)]
-    places = [part.index for part in row.parts if _kept_of(part) is not None]
+    places = [part.index for part in row.parts if _preserved_of(part) is not None]
     if not places:
         other = {_OTHER: added[-1]} if added[-1] else {}
         return replace(row, metadata=merge(row.metadata, other, () if other else (_OTHER,)))
     parts = list(row.parts)
     for place, more in zip(places, added, strict=False):
         data = parts[place].data
-        kept = data["data"]
-        parts[place] = replace(parts[place], data={**data, "data": {**kept, "shape": _join(kept["shape"], more)}})
+        preserved = data["data"]
+        parts[place] = replace(
+            parts[place], data={**data, "data": {**preserved, "shape": _join(preserved["shape"], more)}}
+        )
     return replace(row, parts=tuple(parts))
 
 
 def _unknown(found: Any, written: Any) -> Any:
-    """Return what is found beyond what is written, as deep as both have the same form; None where nothing is."""
+    """Return the keys and items of ``found`` that ``written`` does not have, at any depth; None if there are none."""
     if isinstance(found, dict) and isinstance(written, dict):
         pairs = {key: _unknown(one, written[key]) if key in written else one for key, one in found.items()}
-        kept = {key: one for key, one in pairs.items() if one is not None or key not in written}
-        return {key: one for key, one in kept.items() if key not in ("clew", "check")} or None
+        preserved = {key: one for key, one in pairs.items() if one is not None or key not in written}
+        return {key: one for key, one in preserved.items() if key not in ("clew", "check")} or None
     if isinstance(found, list) and isinstance(written, list) and len(found) == len(written):
         items = [_unknown(one, other) for one, other in zip(found, written, strict=True)]
         return items if any(item is not None for item in items) else None
@@ -202,7 +204,7 @@ def _unknown(found: Any, written: Any) -> Any:
 
 
 def _join(written: Any, more: Any) -> Any:
-    """Return what is written together with what :func:`_unknown` found beyond it."""
+    """Return ``written`` with the keys and items that :func:`_unknown` returned."""
     if isinstance(written, dict) and isinstance(more, dict):
         return {**written, **{key: _join(written[key], one) if key in written else one for key, one in more.items()}}
     if isinstance(written, list) and isinstance(more, list) and len(written) == len(more):
@@ -214,9 +216,9 @@ def _join(written: Any, more: Any) -> Any:
 
 
 def plain_records(messages: Sequence[Any]) -> list[dict[str, Any]]:
-    """Another program's messages as the records that adoption takes. A pair of summaries is a compaction.
+    """Return another program's messages as records for adoption. A pair of summaries is a compaction.
 
-    Each is kept along with what is made of it (``kept``; ``before``: the boundary of a compaction).
+    Each record has the message itself in preserving parts (``kept``; ``before``: the boundary of a compaction).
     """
     records: list[dict[str, Any]] = []
     boundary: list[dict[str, Any]] = []
@@ -228,17 +230,17 @@ def plain_records(messages: Sequence[Any]) -> list[dict[str, Any]]:
         text = said if isinstance(said, str) else content_text(said)
         seq = (place + 1) * 1000
         head = {"seq": seq, "timestamp": shape.get("createdAt", shape.get("timestamp")), "from": place}
-        kept = [_kept(shape)]
+        preserved = [_preserved(shape)]
         if shape.get("summary") is True and role == "user":
-            boundary = kept
+            boundary = preserved
             continue
         if shape.get("summary") is True and role == "assistant":
             summed = {"recordType": "compaction", "summary": text, "firstKeptSeq": seq + 1}
-            records.append({**summed, **head, "before": boundary, "kept": kept})
+            records.append({**summed, **head, "before": boundary, "kept": preserved})
             boundary = []
             continue
         if role == "tool":
-            records.append({**_result(shape.get("toolCallId"), said, shape.get("isError")), **head, "kept": kept})
+            records.append({**_result(shape.get("toolCallId"), said, shape.get("isError")), **head, "kept": preserved})
             continue
         blocks: list[Any] = [{"type": "text", "text": text}] if text or role == "user" else []
         for file in shape.get("files") or () if isinstance(shape.get("files"), list) else ():
@@ -251,47 +253,47 @@ def plain_records(messages: Sequence[Any]) -> list[dict[str, Any]]:
             given = next((call[key] for key in _ARGUMENTS if key in call), None)
             named = {"type": "toolCall", "id": id_, "name": str(call.get("name", call.get("toolName")))}
             blocks.append({**named, "arguments": given})
-        about = {"role": role, "content": blocks, "synthetic": shape.get("synthetic"), "kept": kept}
+        about = {"role": role, "content": blocks, "synthetic": shape.get("synthetic"), "kept": preserved}
         records.append({"recordType": "message", **about, **head})
         for number, (id_, call) in enumerate(calls, 1):
-            came = next((call[key] for key in _RESULT if call.get(key) is not None), None)
-            if came is not None:
-                records.append({**_result(id_, came, call.get("isError")), **head, "seq": seq + number})
+            result = next((call[key] for key in _RESULT if call.get(key) is not None), None)
+            if result is not None:
+                records.append({**_result(id_, result, call.get("isError")), **head, "seq": seq + number})
                 del records[-1]["from"]
     return records
 
 
 def _calls_of(shape: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """Return the calls of a message that have an id, by whichever name."""
+    """Return the calls of a message that have an id under any known name."""
     calls = shape.get("toolCalls")
     found = [call for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
     named = ((call.get("id", call.get("toolCallId")), call) for call in found)
     return [(str(id_), call) for id_, call in named if id_ is not None]
 
 
-def _result(id_: object, came: Any, is_error: object) -> dict[str, Any]:
-    content = [{"type": "text", "text": came if isinstance(came, str) else orjson.dumps(came).decode()}]
+def _result(id_: object, output: Any, is_error: object) -> dict[str, Any]:
+    content = [{"type": "text", "text": output if isinstance(output, str) else orjson.dumps(output).decode()}]
     result = {"recordType": "message", "role": "toolResult", "content": content, "toolCallId": id_}
     return {**result, "isError": is_error is True}
 
 
-def _kept(shape: dict[str, Any]) -> dict[str, Any]:
-    """Return the part that keeps a message: all of it but the long values that the other parts have."""
+def _preserved(shape: dict[str, Any]) -> dict[str, Any]:
+    """Return the part that preserves a message, without the long values that the other parts have."""
     holes: list[list[Any]] = [[key] for key in _TEXT if isinstance(shape.get(key), str)][:1]
     if shape.get("summary") is True and shape.get("role") == "user":
-        holes = []  # clew has no other place for the words of a boundary
-    kept = {key: value for key, value in shape.items() if key not in ("clew", "check")}
+        holes = []  # no other part has the text of a boundary
+    preserved = {key: value for key, value in shape.items() if key not in ("clew", "check")}
     if isinstance(shape.get("toolCalls"), list) and _calls_of(shape):
-        kept["toolCalls"] = [dict(call) if isinstance(call, dict) else call for call in shape["toolCalls"]]
+        preserved["toolCalls"] = [dict(call) if isinstance(call, dict) else call for call in shape["toolCalls"]]
         for place, call in enumerate(shape["toolCalls"]):
             if isinstance(call, dict) and ("id" in call or "toolCallId" in call):
                 given = next((key for key in _ARGUMENTS if key in call), None)
-                came = next((key for key in _RESULT if call.get(key) is not None), None)
+                result = next((key for key in _RESULT if call.get(key) is not None), None)
                 holes += [["toolCalls", place, given]] if given and isinstance(call[given], dict) else []
-                holes += [["toolCalls", place, came]] if came and isinstance(call[came], str) else []
+                holes += [["toolCalls", place, result]] if result and isinstance(call[result], str) else []
     for *way, key in holes:
-        _at(kept, way)[key] = None
-    return {"type": KEPT_PART, "data": {"program": _PROGRAM, "shape": kept, "holes": holes, "parts": 0}}
+        _at(preserved, way)[key] = None
+    return {"type": KEPT_PART, "data": {"program": _PROGRAM, "shape": preserved, "holes": holes, "parts": 0}}
 
 
 def _at(shape: Any, way: Sequence[Any]) -> Any:
@@ -300,16 +302,16 @@ def _at(shape: Any, way: Sequence[Any]) -> Any:
     return shape
 
 
-def _kept_of(part: PartRow) -> dict[str, Any] | None:
-    kept = data_of(part.data, KEPT_PART)
-    return kept if kept is not None and kept.get("program") == _PROGRAM else None
+def _preserved_of(part: PartRow) -> dict[str, Any] | None:
+    preserved = data_of(part.data, KEPT_PART)
+    return preserved if preserved is not None and preserved.get("program") == _PROGRAM else None
 
 
-def _refill(kept: dict[str, Any], parts: Sequence[PartRow], row: MessageRow) -> dict[str, Any]:
-    """Return a kept message as it was, with the values that the parts have, and the results that came since."""
-    shape: dict[str, Any] = orjson.loads(orjson.dumps(kept["shape"]))
+def _refill(preserved: dict[str, Any], parts: Sequence[PartRow], row: MessageRow) -> dict[str, Any]:
+    """Return a preserved message with the values of its parts, and with results that arrived since."""
+    shape: dict[str, Any] = orjson.loads(orjson.dumps(preserved["shape"]))
     calls = {part.tool_call_id: part.data for part in row.parts if part.tool_call_id is not None}
-    for *way, key in kept["holes"]:
+    for *way, key in preserved["holes"]:
         place = _at(shape, way)
         if way:
             data = calls.get(str(place.get("id", place.get("toolCallId"))), {})
@@ -321,7 +323,7 @@ def _refill(kept: dict[str, Any], parts: Sequence[PartRow], row: MessageRow) -> 
             texts = [part.data["text"] for part in parts if part.type == "text"]
             texts += [part.data["data"]["summary"] for part in parts if part.type == COMPACTION_PART]
             place[key] = _GAP.join(texts)
-    apart = [one["shape"].get("toolCallId") for one in map(_kept_of, row.parts) if one is not None]
+    apart = [one["shape"].get("toolCallId") for one in map(_preserved_of, row.parts) if one is not None]
     for id_, call in _calls_of(shape) if shape.get("role") == "assistant" else ():
         data = calls.get(id_, {})
         if id_ not in apart and not any(key in call for key in _RESULT) and {"output", "errorText"} & data.keys():
@@ -330,7 +332,7 @@ def _refill(kept: dict[str, Any], parts: Sequence[PartRow], row: MessageRow) -> 
 
 
 def plain_metadata(shape: dict[str, Any]) -> dict[str, Any]:
-    """Return what another program's message says besides its content, as clew stores it."""
+    """Return clew's metadata for another program's message."""
     found: dict[str, Any] = {}
     used = shape.get("usage")
     if isinstance(used, dict):

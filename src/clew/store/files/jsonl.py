@@ -1,4 +1,4 @@
-"""The ``jsonl:`` format: a folder for each session, with its log, its metadata, and its stream while there is one."""
+"""The ``jsonl:`` format: a folder for each session, with its log, its metadata, and a stream file while it streams."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _CREATED: Final = ("row", "session")
 
 
 class JsonlCodec(Codec):
-    """A folder for each session. Folders are made, and removed, under another name first: never by halves."""
+    """A folder for each session. Folders are created and removed under another name, so that they are never partial."""
 
     kind = "jsonl"
     capabilities = Capabilities(
@@ -59,7 +59,7 @@ class JsonlCodec(Codec):
         self._boot = boot_id.boot_id()
 
     def files_of(self, session_id: str) -> tuple[Path, ...]:
-        # The stream first: once its message is in the log it may go.
+        # The stream first: it may be removed once its message is in the log.
         return tuple(self.sessions / session_id / name for name in (STREAM, LOG, METADATA))
 
     def on_disk(self) -> list[str]:
@@ -67,7 +67,7 @@ class JsonlCodec(Codec):
         return [name for name in names if self._is_session(f"{self._place}/{name}")]
 
     def _is_session(self, place: str) -> bool:
-        """A folder without metadata and with nothing in its log was never anybody's session."""
+        """Return whether a folder is a session: it has metadata or a log that is not empty."""
         for name in (METADATA, LOG):
             try:
                 if os.stat(f"{place}/{name}").st_size > 0 or name == METADATA:
@@ -75,7 +75,7 @@ class JsonlCodec(Codec):
             except (FileNotFoundError, NotADirectoryError):
                 continue
             except OSError:
-                return True  # somebody's it is; that it does not read is for the load to say
+                return True  # the load reports that it is unreadable
         return False
 
     def owned(self, session_id: str) -> tuple[tuple[int, ...], ...]:
@@ -90,7 +90,7 @@ class JsonlCodec(Codec):
             if metadata is None or (
                 "clew" not in metadata and _OURS in folder.ends_of(f"{self._place}/{session_id}/{LOG}")
             ):
-                # Nothing that reads, or another program has written it anew and left out what clew said in it.
+                # It is unreadable, or another program has rewritten it without clew's keys.
                 return None
             return head_of(session_id, metadata)
         except (OSError, msgspec.ValidationError):
@@ -120,21 +120,21 @@ class JsonlCodec(Codec):
         memo = Memo(streams=stream is not None, synced=min(end.synced, lines.last_seq))
         memo.others = {key: one for key, one in (metadata or {}).items() if key not in ("clew", "check")}
         damages: list[Fault] = []
-        harmed = {STREAM} if streamed.faults else set()
-        harmed |= {LOG} if lines.faults and lines.ending == "torn" else set()
+        damaged_files = {STREAM} if streamed.faults else set()
+        damaged_files |= {LOG} if lines.faults and lines.ending == "torn" else set()
         if metadata is None and known is not None:
-            harmed.add(METADATA)
+            damaged_files.add(METADATA)
             damages.append((f"{METADATA} does not read", None))
         for key in reserved_keys(metadata or {}):
-            harmed.add(METADATA)
+            damaged_files.add(METADATA)
             damages.append((f"{METADATA} has a key {key!r}, which is clew's own: the next write keeps it aside", None))
         try:
             session = session_of(session_id, metadata or {}, _first_time(lines.units))
         except msgspec.ValidationError as error:
-            harmed.add(METADATA)
+            damaged_files.add(METADATA)
             damages.append((f"{METADATA} does not hold a session: {error}", None))
             session = session_of(session_id, {}, _first_time(lines.units))
-        memo.harmed = frozenset(harmed)
+        memo.damaged_files = frozenset(damaged_files)
         value = SessionValue.of(session)
         damages += rebuild_value(value, memo, lines, streamed)
         return Loaded(value, memo, tuple(Damage(what, session_id, id_) for what, id_ in damages))
@@ -157,28 +157,31 @@ class JsonlCodec(Codec):
             grown.memo.spend = None if spends else memo.spend
             return Saving(lambda: _append(place / STREAM, grown.data, power), lambda: grown.memo)
         if not memo.logged and entries.keys() <= {_CREATED}:
-            # Until the first message the log stays empty, and the metadata is all there is.
+            # Until the first message the log stays empty, and only the metadata is written.
             metadata = self._metadata(value, memo)
             return Saving(lambda: folder.write_whole(place / METADATA, metadata, sync=True), lambda: memo)
         written = plan_log(value, memo, entries)
         after = written.memo
         drop = after.streams and not after.ahead and not value.journal
-        # The stream may go only once the log has what it held, whatever becomes of the power in between.
+        # The stream file may be removed only once its contents in the log survive a loss of power.
         sync = sync or power or drop
         after.synced = after.end if sync else after.synced
         if drop:
             after.streams, after.stream_end, after.stream_ending = False, 0, ""
-        after.harmed = memo.harmed & {STREAM} if not drop else frozenset()
+        after.damaged_files = memo.damaged_files & {STREAM} if not drop else frozenset()
         after.spend = None if spends else memo.spend
         metadata = self._metadata(value, after)
 
         def persist() -> None:
             _append(
-                place / LOG, written.data, sync, self.damaged / f"{session.id}-{LOG}" if LOG in memo.harmed else None
+                place / LOG,
+                written.data,
+                sync,
+                self.damaged / f"{session.id}-{LOG}" if LOG in memo.damaged_files else None,
             )
-            # From here on the unit is durable: what is left can be worked out again from the log.
+            # The unit is durable now; the rest can be derived from the log.
             with contextlib.suppress(OSError):
-                for name in memo.harmed - after.harmed - {LOG}:
+                for name in memo.damaged_files - after.damaged_files - {LOG}:
                     folder.keep_aside(place / name, self.damaged, f"{session.id}-{name}")
                 if drop:
                     (place / STREAM).unlink(missing_ok=True)
@@ -223,15 +226,15 @@ class JsonlCodec(Codec):
             (self.sessions / session_id).rename(gone)
         folder.sync_folder(self.sessions)
         shutil.rmtree(gone, ignore_errors=True)
-        for kept in self.damaged.glob(f"{session_id}-*"):
-            kept.unlink(missing_ok=True)
+        for backup in self.damaged.glob(f"{session_id}-*"):
+            backup.unlink(missing_ok=True)
 
-    # Care
+    # Maintenance
 
     def tidy(self, loaded: Loaded) -> tuple[Damage, ...]:
         value, memo = loaded.value, loaded.memo
         place = self.sessions / value.session.id
-        # What did not read in full stays as it is. Only the metadata can be had from a log that did.
+        # Damaged files are left unchanged. Only metadata can be derived from a readable log.
         if any(METADATA not in damage.what for damage in loaded.damages) or memo.damaged:
             return loaded.damages
         if memo.streams and not memo.ahead and not value.journal:
@@ -239,12 +242,12 @@ class JsonlCodec(Codec):
             memo.streams, memo.stream_end, memo.stream_ending = False, 0, ""
         known = read_metadata(folder.read(place / METADATA))
         wanted = self._metadata(value, memo)
-        # Another program's metadata is left alone until there is something new to say.
+        # Another program's metadata is left unchanged until the session changes.
         if known is None or (isinstance(known.get("clew"), dict) and _plain(read_metadata(wanted)) != _plain(known)):
-            for name in memo.harmed:
+            for name in memo.damaged_files:
                 folder.keep_aside(place / name, self.damaged, f"{value.session.id}-{name}")
             folder.write_whole(place / METADATA, wanted, sync=True)
-            memo.harmed = frozenset()
+            memo.damaged_files = frozenset()
         if not (place / LOG).exists():
             folder.append(place / LOG, b"", sync=True)
         return ()
@@ -257,19 +260,19 @@ class JsonlCodec(Codec):
 
 
 def _unreadable(session_id: str, what: str) -> Loaded:
-    """A session whose files are damaged is shown, empty, and never written over."""
+    """Return an empty session for unreadable files, which are never written to."""
     session = session_of(session_id, {"name": "(damaged)"}, 0)
     return Loaded(SessionValue.of(session), Memo(damaged=True), (Damage(what, session_id),))
 
 
 def _plain(metadata: dict[str, Any] | None) -> dict[str, Any]:
-    """Metadata without what is different at every writing and means nothing for a list."""
+    """Return metadata without the values that change with every write and are of no use for a list."""
     found = {key: one for key, one in (metadata or {}).items() if key != "check"}
     return {**found, "clew": {**found.get("clew", {}), "end": None}}
 
 
 def _append(path: Path, data: bytes, sync: bool, torn_into: Path | None = None) -> None:
-    """Add lines behind the last whole one. Readers may expect every line but the last to be a record."""
+    """Append lines after the last complete one. Readers may expect every line but the last to be a record."""
     if data and not data.startswith(b"\n"):
         folder.cut_torn(path, torn_into)
     if data:
@@ -277,6 +280,6 @@ def _append(path: Path, data: bytes, sync: bool, torn_into: Path | None = None) 
 
 
 def _first_time(units: list[list[dict[str, Any]]]) -> int:
-    """When the log begins, for a session that nothing else is known of."""
+    """Return the time of the first record, for a session without metadata."""
     stamps = (milliseconds(record.get("timestamp")) for unit in units for record in unit)
     return next((stamp for stamp in stamps if stamp is not None), 0)

@@ -1,8 +1,8 @@
-"""The log of a session: a unit as lines. Pure.
+"""The log of a session: units as lines. Pure.
 
-``session.jsonl`` is the truth. While a message is being streamed, what comes of it goes to ``stream.jsonl``; the unit
-that ends a step or settles a turn brings all of it into the log, and the other file may go. Both count in one row of
-numbers, so that together they can be read in the order in which they were written.
+``session.jsonl`` is the source of truth. While a message is streamed, its growth goes to ``stream.jsonl``; the unit
+that ends a step or settles a turn writes all of it to the log, after which the stream file may be removed. Both share
+one sequence of numbers, so that they can be read in the order in which they were written.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _SETTLING: Final = frozenset({"state", "turns", "steps"})
 
 
 class Written(NamedTuple):
-    """Lines to append, and the memo once they are."""
+    """Lines to append, and the memo after that."""
 
     data: bytes
     memo: Memo
 
 
 class _Writer:
-    """Numbers the records of one unit."""
+    """The records of one unit, with numbers."""
 
     def __init__(self, memo: Memo, *, streamed: bool = False) -> None:
         self.memo = memo.copied(streamed=streamed)
@@ -59,8 +59,8 @@ class _Writer:
             head["after"] = self._after
         self._records.append({**head, **{key: value for key, value in record.items() if key != "recordType"}})
 
-    def tell(self, record: r.Record, message_id: str) -> None:
-        """Add a record of a message, which others can read."""
+    def add_readable(self, record: r.Record, message_id: str) -> None:
+        """Add a record of a message that other programs can read."""
         self.add(record)
         self.memo.note(record, message_id, self.memo.seq)
 
@@ -80,13 +80,13 @@ class _Writer:
 
 
 def is_streaming(entries: Entries) -> bool:
-    """Whether these changes are a message that grows, and nothing else."""
+    """Return whether these changes are only the growth of a message."""
     touched = {name for name, _ in entries}
     return touched <= _STREAM and bool(touched & {"journal", "marks"})
 
 
 def plan_stream(value: SessionValue, memo: Memo, entries: Entries) -> Written:
-    """The lines of a growing message, for the stream file."""
+    """Return the lines of a growing message for the stream file."""
     writer = _Writer(memo, streamed=True)
     for (name, key), (before, after) in entries.items():
         if before is after:
@@ -136,13 +136,13 @@ def _add_entry(writer: _Writer, value: SessionValue, name: str, key: Any, after:
         return
     record["value"] = TABLES[name].encode(after)
     if name == "links" and key in value.turns:
-        # A second place for it, should the line of the turn be lost.
+        # Redundant, in case the line of the turn is lost.
         record["under"] = value.turns[key].parent_turn_id
     writer.add(record)
 
 
 def plan_log(value: SessionValue, memo: Memo, entries: Entries) -> Written:
-    """The lines of a unit, for the log; of messages all that the stream file alone had so far."""
+    """Return the lines of a unit for the log, including changes that only the stream file has so far."""
     writer = _Writer(memo)
     wanted = {key: pair for key, pair in entries.items() if pair[0] is not pair[1]}
     ahead = memo.ahead
@@ -162,7 +162,7 @@ def plan_log(value: SessionValue, memo: Memo, entries: Entries) -> Written:
         if name == "messages":
             continue
         if name == "steps" and before is not ABSENT and after is not ABSENT:
-            # Only what is new: a turn of many steps would cost their number squared.
+            # Only new steps, since all of them every time would be quadratic.
             fresh = TABLES[name].encode([step for step in after if step not in before])
             writer.add({"recordType": "step", "key": key, "value": fresh, "more": True})
         elif name != "marks":
@@ -171,7 +171,7 @@ def plan_log(value: SessionValue, memo: Memo, entries: Entries) -> Written:
 
 
 def _add_messages(writer: _Writer, value: SessionValue, wanted: dict[str, tuple[Any, Any]]) -> None:
-    """Messages in the order of the conversation, then summaries: whoever reads the log needs what they keep first."""
+    """Add messages in the order of the conversation, then summaries, which refer to messages before them in the log."""
     if not wanted:
         return
     order = _order(value, wanted)
@@ -179,9 +179,9 @@ def _add_messages(writer: _Writer, value: SessionValue, wanted: dict[str, tuple[
     markers: list[MessageRow] = []
     for message_id in sorted(wanted, key=lambda id_: order.get(id_, nowhere)[0]):
         before, after = wanted[message_id]
-        # A message that was mended is not in the files as it is here, so a difference to it would say nothing.
-        mended = writer.memo.mended.pop(message_id, None) is not None
-        if message_id in writer.memo.told and before is not ABSENT and not mended:
+        # The files have another version of a repaired message, so that a difference would be wrong.
+        repaired = writer.memo.repaired.pop(message_id, None) is not None
+        if message_id in writer.memo.readable and before is not ABSENT and not repaired:
             _add_difference(writer, before, after)
         elif message_id not in order or after.role == "system" or not (r.is_marker(after) or r.says_something(after)):
             writer.add({"recordType": "aside", "value": TABLES["messages"].encode(after)})
@@ -189,23 +189,23 @@ def _add_messages(writer: _Writer, value: SessionValue, wanted: dict[str, tuple[
             markers.append(after)
         else:
             for record in r.message_records(after, after.parts, whole=True):
-                writer.tell(_in_turn(record, order[after.id][1]), after.id)
+                writer.add_readable(_in_turn(record, order[after.id][1]), after.id)
     for row in markers:
-        first = _first_kept(writer, row)
-        for kept in _kept_before(writer, value, row, first):
-            # Only for others: without parts of clew's it says nothing here that is not there already.
-            more = {"copyOf": writer.memo.places[kept.id][0][0], "clew": {"id": kept.id, "parts": []}}
-            for record in r.message_records(kept, kept.parts, whole=False):
+        first = _first_tail_seq(writer, row)
+        for copied in _tail_before_split(writer, value, row, first):
+            # Only for other programs: without clew's parts it adds nothing for clew.
+            more = {"copyOf": writer.memo.places[copied.id][0][0], "clew": {"id": copied.id, "parts": []}}
+            for record in r.message_records(copied, copied.parts, whole=False):
                 if record["recordType"] == "message":
-                    writer.tell({**record, **more}, kept.id)
-        writer.tell(_in_turn(r.compaction_record(row, first), order[row.id][1]), row.id)
+                    writer.add_readable({**record, **more}, copied.id)
+        writer.add_readable(_in_turn(r.compaction_record(row, first), order[row.id][1]), row.id)
 
 
 _LAST: Final = (1 << 62, 0, 0)
 
 
 def _order(value: SessionValue, wanted: Iterable[str]) -> dict[str, tuple[tuple[int, int, int], str | None]]:
-    """The place in the conversation of each of these messages that has one, and the turn."""
+    """Return the position in the conversation and the turn of each of these messages that is in a turn."""
     left = set(wanted)
     found: dict[str, tuple[tuple[int, int, int], str | None]] = {}
     for turn_id in reversed(value.links):
@@ -219,7 +219,7 @@ def _order(value: SessionValue, wanted: Iterable[str]) -> dict[str, tuple[tuple[
 
 
 def _in_turn(record: r.Record, turn_id: str | None) -> r.Record:
-    """The first record of a message says which turn holds it, should the line of the link be lost."""
+    """Add the turn to the first record of a message, in case the line of the link is lost."""
     if "row" not in record["clew"]:
         return record
     return {**record, "clew": {**record["clew"], "turn": turn_id}}
@@ -233,33 +233,40 @@ def _add_difference(writer: _Writer, before: MessageRow, after: MessageRow) -> N
     fresh = [part for part in after.parts if part.index not in old]
     if fresh:
         for record in r.message_records(after, fresh, whole=False):
-            writer.tell(record, after.id)
+            writer.add_readable(record, after.id)
     _add_metadata(writer, before, after)
 
 
-def _kept_before(writer: _Writer, value: SessionValue, row: MessageRow, first_kept: int) -> Iterator[MessageRow]:
-    """What a cut inside a message kept of the messages before it, the request above all: whoever keeps records from a
-    number on gets none of it."""
+def _tail_before_split(
+    writer: _Writer, value: SessionValue, row: MessageRow, first_tail_seq: int
+) -> Iterator[MessageRow]:
+    """Yield the messages of the tail before the one in which it is split, such as the prompt. Programs that keep
+    records from a number on would lose them."""
     compaction = read_compaction(row, "")
     if compaction is None or compaction.split is None:
         return
     line = [message_id for _, message_id in line_messages(value.tree())]
     if compaction.tail_start_id in line and compaction.split.message_id in line:
         for message_id in line[line.index(compaction.tail_start_id) : line.index(compaction.split.message_id)]:
-            kept, places = value.messages.get(message_id), writer.memo.places.get(message_id, ())
-            if kept is not None and places and not r.is_marker(kept) and all(seq < first_kept for seq, _ in places):
-                yield kept
+            earlier, places = value.messages.get(message_id), writer.memo.places.get(message_id, ())
+            if (
+                earlier is not None
+                and places
+                and not r.is_marker(earlier)
+                and all(seq < first_tail_seq for seq, _ in places)
+            ):
+                yield earlier
 
 
-def _first_kept(writer: _Writer, row: MessageRow) -> int:
-    """The number from which on a reader keeps records."""
+def _first_tail_seq(writer: _Writer, row: MessageRow) -> int:
+    """Return the number of the first record that readers keep after a compaction."""
     compaction = read_compaction(row, "")
     if compaction is None or compaction.tail_start_id is None:
         return 1
     tail, split = compaction.tail_start_id, compaction.split
     if split is not None and split.message_id in writer.memo.places:
-        kept = [seq for seq, first in writer.memo.places[split.message_id] if first >= split.from_part]
-        # Of a message that was cut behind its last part nothing is kept; what comes before it is appended again.
-        return kept[0] if kept else writer.memo.seq + 1
+        in_tail = [seq for seq, first in writer.memo.places[split.message_id] if first >= split.from_part]
+        # If the split is after the last part, the tail has no record of this message; earlier messages are copied.
+        return in_tail[0] if in_tail else writer.memo.seq + 1
     places = writer.memo.places.get(tail)
     return places[0][0] if places else writer.memo.seq + 1

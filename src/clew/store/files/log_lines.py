@@ -1,8 +1,8 @@
-"""Log lines: what the lines of a log say, and which of them count. Pure.
+"""Reading the lines of a log: their records, units and faults. Pure.
 
-Each line has a number and says of which unit it is a part, ``[i, n]``; the first of a unit says after which number the
-file ended before it. So it can be told apart what a process that died never finished, which was promised to nobody and
-is passed over, and what was whole once and is lost or changed: that costs the line itself, and is reported.
+Each line has a number and its position in a unit, ``[i, n]``; the first of a unit has the last number in the file
+before it. So an incomplete unit of a process that died, which was never acknowledged and is ignored, differs from a
+unit with lost or changed lines: that loses only these lines, and is reported.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from clew.store.files.crc import BOM, CHECKED_END, is_check, is_checked, verdict
 __all__ = ["END_OF_TORN", "TORN", "Ending", "Lines", "has_place", "read_lines"]
 
 TORN: Final = "torn"
-"""The type of the record by which an older clew said that the line before was left by a process that died."""
+"""The type of a record of older versions: a process died while it wrote the line before."""
 
 
 END_OF_TORN: Final = b" <torn>\n"
-"""The end that an older clew gave a line that was cut short, so that no reader took it for a record."""
+"""The end that older versions appended to an incomplete line, so that no reader takes it for a record."""
 
 Ending = Literal["", "line", "torn"]
-"""How a file ends: with a newline, with a whole record that has none, or within one."""
+"""The end of a file: a newline, a complete record without a newline, or an incomplete record."""
 
 _NAMED: Final = re.compile(rb'"(?:clew":\{"id|key)":"(msg_[0-9A-Za-z]{26})"')
 _CHANGED: Final = " was changed after it was written"
@@ -34,9 +34,9 @@ Record = dict[str, Any]
 
 
 class Lines(NamedTuple):
-    """What a log says. ``units`` holds the records that count, unit by unit; ``faults`` what is wrong with it;
-    ``named`` the messages that lines which do not count speak of, each with the highest number that the last of these
-    may have had, and with an empty name where they do not say which; ``last_seq`` the last number ever in it."""
+    """The contents of a log. ``units`` are the valid records, unit by unit; ``faults`` its damage; ``named`` the
+    messages that invalid lines refer to, each with the highest number that the last of these lines may have had, with
+    an empty id if a line has none; ``last_seq`` the last number ever in it."""
 
     units: list[list[Record]]
     faults: list[str]
@@ -46,7 +46,7 @@ class Lines(NamedTuple):
 
 
 class _Line(NamedTuple):
-    """A line with its record; without one, ``fault`` says what is wrong. ``cut``: somebody died over it."""
+    """A line with its record, or with its ``fault``. ``cut``: the process that wrote it died."""
 
     raw: bytes
     record: Record | None
@@ -55,12 +55,12 @@ class _Line(NamedTuple):
 
 
 def read_lines(data: bytes, name: str, promised: int = 0) -> Lines:
-    """Everything that counts in the bytes of a file, which once held all numbers up to ``promised``."""
+    """Return the contents of a file's bytes. All numbers up to ``promised`` were in the file once."""
     *whole, rest = data.split(b"\n")
     lines = [line for number, raw in enumerate(whole, 1) if raw for line in _read(raw, f"line {number} of {name}")]
     ending: Ending = ""
     if rest:
-        # Nothing that was cut short is a JSON object: one that reads was whole but for its newline.
+        # An incomplete record is not a JSON object: one that can be parsed only lacks its newline.
         last = _read(rest, f"line {len(whole) + 1} of {name}")
         ending = "line" if any(line.record is not None or line.fault.endswith(_CHANGED) for line in last) else "torn"
         lines += last if ending == "line" else ()
@@ -70,7 +70,7 @@ def read_lines(data: bytes, name: str, promised: int = 0) -> Lines:
         record = line.record
         followed = lines[place + 1].record if place + 1 < len(lines) else None
         if record is None and (line.cut or (followed is not None and followed["recordType"] == TORN)):
-            continue  # somebody died over it, and nobody lost anything by it
+            continue  # its writer died, and nothing acknowledged is lost
         if record is not None and checked and has_place(record) and "check" not in record:
             line = _Line(line.raw, None, f"{line.fault} has lost its check")
         checked = checked or (record is not None and is_check(record.get("check")))
@@ -80,7 +80,7 @@ def read_lines(data: bytes, name: str, promised: int = 0) -> Lines:
 
 
 def _read(raw: bytes, place: str) -> list[_Line]:
-    """The record of a line; the records of several, where what stood between them is no newline any more."""
+    """Return the record of a line, or of several lines if the newlines between them were damaged."""
     raw = raw.removeprefix(BOM).strip(b" \t\r")
     if verdict(raw) == "whole" and (record := _parse(raw)) is not None:
         return [_Line(raw, record, place)]
@@ -100,7 +100,7 @@ def _line(raw: bytes, place: str, cut: bool) -> _Line:
     record = _parse(raw)
     if record is None:
         return _Line(raw, None, f"{place} does not read", cut)
-    # A program that wrote the line again may have written the same.
+    # Another program may have rewritten the line with the same content.
     content = {key: one for key, one in record.items() if key != "check"}
     ours = has_place(record) or is_check(record.get("check"))
     changed = ours and "check" in record and verdict(raw) != "whole" and not is_checked(content, record["check"])
@@ -108,7 +108,7 @@ def _line(raw: bytes, place: str, cut: bool) -> _Line:
 
 
 def has_place(record: Record) -> bool:
-    """Return whether a record says its place in a unit, as each of clew's does."""
+    """Return whether a record has its position in a unit, as each of clew's does."""
     match record.get("unit"):
         case [int(), int()]:
             return True
@@ -127,18 +127,18 @@ def _parse(line: bytes) -> Record | None:
 
 
 class _Units:
-    """Puts lines together to units again. ``last`` is the number up to which the file once held all there was."""
+    """The assembly of lines to units. ``last`` is the number up to which the file was once complete."""
 
     def __init__(self, name: str) -> None:
         self.found: list[list[Record]] = []
         self.faults: list[str] = []
         self.named: dict[str, float] = {}
-        self._unplaced: set[str] = set()  # named since the last line that counts
+        self._unplaced: set[str] = set()  # named since the last valid line
         self.last = 0
         self._name = name
         self._held: list[Record] = []
         self._start, self._end = 0, 0
-        self._bad = False  # a line that does not count stands between the last record and here
+        self._bad = False  # there is an invalid line after the last record
 
     def take(self, line: _Line) -> None:
         record = line.record
@@ -158,9 +158,9 @@ class _Units:
         torn = record["recordType"] == TORN
         begins = torn or (start, start + n - 1) != (self._start, self._end) or seq <= self.last
         if self._held and begins:
-            # Its end is missing. It was there once if the file went on behind it.
-            went_on = after >= self._end if isinstance(after, int) else self._bad and start > self.last + 1
-            self._close(lost=went_on and not torn)
+            # The end of the unit is missing. It was lost if the file continued after it.
+            continued = after >= self._end if isinstance(after, int) else self._bad and start > self.last + 1
+            self._close(lost=continued and not torn)
         if self._held or i > 1:
             self._note_lost(max(start, self.last + 1), seq - 1)
         elif isinstance(after, int):
@@ -174,7 +174,7 @@ class _Units:
                 self._close(lost=False, whole=True)
 
     def end(self, promised: int) -> None:
-        """The file is at its end."""
+        """Finish at the end of the file."""
         self._place(inf)
         if self._held:
             self._close(lost=self._bad or promised >= self._end)
@@ -192,7 +192,7 @@ class _Units:
         self._held = []
 
     def _note_lost(self, first: int, through: int) -> None:
-        """Lines with these numbers were there; where none is seen that does not read, they are gone."""
+        """Report these numbers as lost, unless an unreadable line may have had them."""
         if first <= through and not self._bad:
             self.faults.append(f"numbers {first} to {through} of {self._name} are lost")
         self.last = max(self.last, through)

@@ -1,4 +1,4 @@
-"""Care of a folder of sessions: what is wrong with it, as far as no human has accepted it, and a copy."""
+"""Maintenance of a folder of sessions: its damage, except accepted losses, and copies of it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["Damages", "copy_folder", "left_event", "look_of", "warm_caches"]
 
 
 class Damages:
-    """By session, as it was when it was last read. What is accepted is an entry of the folder."""
+    """The damage of each session when it was last read. Accepted losses are stored in the folder."""
 
     def __init__(self, shared: SharedFiles) -> None:
         self._shared = shared
@@ -45,12 +45,12 @@ class Damages:
 
     @property
     def losses(self) -> tuple[Damage, ...]:
-        # A copy: without the lock a thread may be looking over the sessions for somebody else.
+        # A copy, since without the lock a thread may be reading the sessions.
         found = (damage for damages in [*self._found.values()] for damage in damages)
         return tuple(damage for damage in found if damage.id is not None and damage.id.startswith("loss-"))
 
     def accept(self, loss_id: str, at: int) -> None:
-        """A human has accepted this loss: it is told no more."""
+        """Accept a loss, so that it is not reported any more."""
         self._shared.put("accepted", loss_id, at)
         self._accepted[loss_id] = at
         for session_id, damages in list(self._found.items()):
@@ -58,9 +58,9 @@ class Damages:
 
 
 def _unaccepted(loaded: Loaded, accepted: Container[str]) -> tuple[Damage, ...]:
-    """What is wrong with a session, but for the losses that a human has accepted; each loss with its id.
+    """Return the damage of a session, each loss with its id, without accepted losses.
 
-    A session of which nothing reads has lost nothing yet: it is put back, or deleted.
+    A session that cannot be read at all has no losses to accept: it has to be restored or deleted.
     """
     if loaded.memo.damaged:
         return loaded.damages
@@ -72,14 +72,14 @@ def _unaccepted(loaded: Loaded, accepted: Container[str]) -> tuple[Damage, ...]:
 
 
 def look_of(codec: Codec, session_id: str) -> str:
-    """What the files of a session look like, in a few digits."""
+    """Return a short digest of the signature of a session's files."""
     return f"{crc32(repr(codec.signature(session_id)).encode()):08x}"
 
 
 def warm_caches(path: Path, codec: Codec) -> tuple[Sequence[Damage], dict[str, tuple[str, dict[str, str]]]]:
-    """Everything that does not read, or is not there though it is named. Reads the files, whatever is in memory.
+    """Return all damage and missing files. It reads the files, not the cached sessions.
 
-    Also, for each session, what its files look like and what a search must find of it.
+    Also return, for each session, the digest of its files and the seals of messages that a search must find.
     """
     found: list[Damage] = []
     known: dict[str, tuple[str, dict[str, str]]] = {}
@@ -104,21 +104,21 @@ def warm_caches(path: Path, codec: Codec) -> tuple[Sequence[Damage], dict[str, t
 
 
 def left_event(events: Mapping[EventKey, LedgerEvent], messages: Mapping[str, Container[str]]) -> EventKey | None:
-    """The event of which a process that died wrote nothing but the event itself; ``messages`` is what each session has.
+    """Return the event whose message a process that died did not write; ``messages`` are those of each session.
 
-    It is written before its message, and after every other event, so only the newest can be one. Without a single
-    session it is rather they that are missing, unless it was the first that was ever received. One without content has
-    outlived its session.
+    An event is written before its message, and after all other events, so it can only be the newest. If there are no
+    sessions at all, they are missing and not its message, unless it is the first event. An event without data belongs
+    to a deleted session.
     """
     if not events or (not messages and len(events) > 1):
         return None
     key, event = max(events.items(), key=lambda one: one[1].seq)
-    came = event.message_id is None or not event.data or event.message_id in messages.get(event.session_id, ())
-    return None if came else key
+    is_complete = event.message_id is None or not event.data or event.message_id in messages.get(event.session_id, ())
+    return None if is_complete else key
 
 
 def copy_folder(codec: Codec, shared: SharedFiles, target: Path) -> None:
-    """A store of its own at ``target``, which must not be there yet."""
+    """Copy the store to ``target``, which must not exist yet."""
     if target.exists():
         raise InvalidInput(f"{target} is already there; name a new folder")
     making = target.with_name(f"{target.name}.making")

@@ -1,4 +1,4 @@
-"""``metadata.json``: what others want to know of a session without reading its log, and the session's row for clew."""
+"""``metadata.json``: facts about a session for other programs, without its log, and the session's row for clew."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 HEADED: Final = 2
-"""The version of what clew says of a session since which its row also says what it has spent."""
+"""The version of clew's keys since which the session's row has its spend."""
 
 log = logging.getLogger("clew.store")
 
@@ -44,7 +44,7 @@ _OWN: Final = frozenset(
         *("systemPromptOverride", "metrics", "clew", "check"),
     }
 )
-_KEPT_BY_CLEW: Final = frozenset({"messages", "clew", "check", *PLACE_KEYS, *_TIMES})
+_WRITTEN_BY_CLEW: Final = frozenset({"messages", "clew", "check", *PLACE_KEYS, *_TIMES})
 _TEXTS: Final = frozenset({"id", "title", "name", "model", "systemPromptOverride"})
 _SOURCES: Final = frozenset({"interactive", "cron"})
 _METRICS: Final = frozenset(
@@ -57,8 +57,8 @@ _MAX_CARRIED: Final = 2 * MAX_METADATA_BYTES
 
 
 class End(NamedTuple):
-    """How far the log went when the file was written: its last number, the last that a loss of power cannot take,
-    and the boot of the machine. A log that ends before that has lost what was promised."""
+    """The end of the log when the file was written: its last number, the last that survives a loss of power, and the
+    boot id of the machine. A log that ends before that has lost acknowledged lines."""
 
     seq: int = 0
     synced: int = 0
@@ -69,7 +69,7 @@ class End(NamedTuple):
 
 
 def read_metadata(data: bytes | None) -> dict[str, Any] | None:
-    """The object in the file; None when there is none that reads, or when it is not what clew had written."""
+    """Return the object in the file; None if it is unreadable, or if clew's keys were changed."""
     try:
         found = orjson.loads((data or b"").removeprefix(BOM))
     except orjson.JSONDecodeError:
@@ -81,7 +81,7 @@ def read_metadata(data: bytes | None) -> dict[str, Any] | None:
 
 
 def reserved_keys(found: Mapping[str, Any]) -> list[str]:
-    """Return the keys of another program's object that have the names of clew's own, which it cannot keep there."""
+    """Return the keys of another program's object with the names of clew's own, which will be overwritten."""
     if isinstance(found.get("clew"), dict) or is_check(found.get("check")):
         return []
     return [key for key in ("clew", "check") if key in found]
@@ -96,9 +96,9 @@ def end_of(metadata: dict[str, Any]) -> End:
 
 
 def write_metadata(session: Session, message_count: int, others: dict[str, Any], end: End) -> bytes:
-    """The file, of a session that says what it has spent.
+    """Return the bytes of the file for a session with its spend.
 
-    Keys that are not clew's own stay as they were found; only clew's own are checked.
+    Keys that are not clew's own are unchanged; the check only covers clew's own.
     """
     bag = session.metadata
     own = {"version": HEADED, "session": msgspec.to_builtins(session), "end": list(end)}
@@ -127,14 +127,14 @@ def write_metadata(session: Session, message_count: int, others: dict[str, Any],
     known |= as_found(others, {key: one for key, one in known.items() if key not in ("clew", "check")})
     if known["cronJobId"] is None and known["source"] != "interactive":
         known["cronJobId"] = others.get("cronJobId")
-    kept = {key: value for key, value in others.items() if key not in _OWN}
-    return orjson.dumps({**{key: one for key, one in known.items() if one is not None}, **kept}) + b"\n"
+    rest = {key: value for key, value in others.items() if key not in _OWN}
+    return orjson.dumps({**{key: one for key, one in known.items() if one is not None}, **rest}) + b"\n"
 
 
 def as_found(found: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what clew writes of these keys, in the form in which another program has them.
+    """Return clew's values of these keys, in the form that another program uses.
 
-    A value of another type says something that clew does not understand, and stays; of an object, so do its other keys.
+    A value of an unexpected type is unchanged, and so are the other keys of an object.
     """
     result: dict[str, Any] = {}
     for key, value in written.items():
@@ -156,10 +156,10 @@ def as_found(found: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str, 
 
 
 def unknown_keys(found: Mapping[str, Any], session_id: str) -> dict[str, Any]:
-    """Return the keys of a session's file that clew does not understand, which a copy of the session carries.
+    """Return the keys of a session's file that clew does not understand, which are copied with the session.
 
-    A key that repeats the session's id is none of them: a copy may have another id. Neither is a name or source that
-    one flipped bit made of one that clew writes.
+    Values that repeat the session's id are excluded, since a copy may have another id, and so are keys and sources that
+    differ by one flipped bit from one that clew writes.
     """
     unknown: dict[str, Any] = {}
     for key, value in found.items():
@@ -176,7 +176,7 @@ def unknown_keys(found: Mapping[str, Any], session_id: str) -> dict[str, Any]:
                     unknown[key] = value
             case "messageCount" if isinstance(value, int):
                 pass
-            case _ if key in _KEPT_BY_CLEW or value == session_id or (key in _TEXTS and isinstance(value, str)):
+            case _ if key in _WRITTEN_BY_CLEW or value == session_id or (key in _TEXTS and isinstance(value, str)):
                 pass
             case _ if _is_flipped(key, _OWN - found.keys()):
                 pass
@@ -186,7 +186,7 @@ def unknown_keys(found: Mapping[str, Any], session_id: str) -> dict[str, Any]:
 
 
 def _is_flipped(text: object, names: Collection[str]) -> bool:
-    """Whether the text differs in exactly one bit from one of the names."""
+    """Return whether the text differs in exactly one bit from one of the names."""
     if not isinstance(text, str):
         return False
     found = text.encode()
@@ -195,13 +195,13 @@ def _is_flipped(text: object, names: Collection[str]) -> bool:
 
 
 def carried_keys(session: Session) -> dict[str, Any]:
-    """Return the keys for the first file of a session that is a copy of one in another file."""
+    """Return the unknown keys for the first file of a copied session."""
     carried = session.metadata.get(FILE_KEYS)
     return unknown_keys(carried, session.id) if isinstance(carried, dict) else {}
 
 
 def with_file_keys(session: Session, others: Mapping[str, Any]) -> Session:
-    """Return the session for a copy, with the unknown keys of its file if it has one that was read."""
+    """Return the session for a copy, with the unknown keys of its file, if it was read from one."""
     if not others:
         return session
     unknown = unknown_keys(others, session.id)
@@ -213,9 +213,9 @@ def with_file_keys(session: Session, others: Mapping[str, Any]) -> Session:
 
 
 def head_of(session_id: str, metadata: dict[str, Any]) -> Session | None:
-    """The row of a session with what it has spent; None where this says too little of it.
+    """Return the row of a session with its spend; None if the metadata is not enough.
 
-    Another program's session has asked nobody through clew.
+    A session of another program has no spend.
     """
     own = metadata.get("clew")
     if not isinstance(own, dict):
@@ -226,7 +226,7 @@ def head_of(session_id: str, metadata: dict[str, Any]) -> Session | None:
 
 
 def session_of(session_id: str, metadata: dict[str, Any], at: int) -> Session:
-    """The row of a session. One that another program made has the default agent, and its model as it is named."""
+    """Return the row of a session. One of another program has the default agent and its model's name."""
     own = metadata.get("clew")
     if isinstance(own, dict) and isinstance(own.get("session"), dict):
         row = fit(own["session"], Session)
@@ -257,6 +257,6 @@ def session_of(session_id: str, metadata: dict[str, Any], at: int) -> Session:
 
 
 def model_of(name: object) -> Model:
-    """``provider/model``; a name without a provider is kept, and the default model answers."""
+    """Return the model of ``provider/model``; a name without a provider is stored, and the default model answers."""
     provider, slash, model = str(name or "unknown").partition("/")
     return Model(provider, model) if slash and model else Model("unknown", provider)

@@ -1,4 +1,4 @@
-"""Opening a folder of sessions: whose it is, what it holds, and whether it can be read."""
+"""Opening a folder of sessions: ownership and checks of its format."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _CODECS: Final[dict[str, Callable[[Path], Codec]]] = {"jsonl": JsonlCodec, "json
 
 
 class FilesOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How a store is kept. ``read_only`` takes no owner lock and never writes."""
+    """The options of a store. ``read_only`` takes no owner lock and never writes."""
 
     read_only: bool = False
     every_commit_full: bool = False
@@ -48,7 +48,7 @@ async def open_files(
     clock: Clock | None = None,
     mint: Mint | None = None,
 ) -> FileStore:
-    """Open a folder of sessions, making it when it is opened for writing. Every session is read once."""
+    """Open a folder of sessions, and create it unless it is opened for reading. Every session is read once."""
     clock = clock or SystemClock()
     return await asyncio.to_thread(_open, kind, path, options or FilesOptions(), clock, mint or Mint(clock))
 
@@ -82,7 +82,7 @@ def _open(kind: str, path: Path, options: FilesOptions, clock: Clock, mint: Mint
 
 
 def _search_by(clock: Clock, mint: Mint) -> OpenCopy | None:
-    """How a store is opened that can search for this one; None where SQLite cannot."""
+    """Return the function that opens the search copy; None if SQLite lacks FTS5."""
 
     async def open_copy(path: Path, read_only: bool) -> Store:
         return await open_sqlite(path, SqliteOptions(read_only=read_only), clock=clock, mint=mint)
@@ -91,7 +91,7 @@ def _search_by(clock: Clock, mint: Mint) -> OpenCopy | None:
 
 
 def _check_format(kind: str, path: Path) -> None:
-    """Turn away a folder of another format before anything of it is changed."""
+    """Refuse a folder of another format before it is changed."""
     data = folder.read(path / "clew" / "format.json")
     if data is None:
         return
@@ -108,12 +108,11 @@ def _check_format(kind: str, path: Path) -> None:
 
 
 def _read_note(path: Path, data: bytes) -> tuple[str, int]:
-    """The kind and the version that a folder says it has. Nothing is taken from a note that is not what was written:
-    whatever is done to a folder goes by it."""
+    """Return the kind and the version of a folder. A damaged note is refused, since all writes depend on it."""
     try:
         known = orjson.loads(data)
-        # Notes of the first two versions may have no check, and nothing but these two; one that lost it has more.
-        # How its line ends says nothing: programs that copy folders between systems may have changed it.
+        # Notes of the first two versions have no check and only these two keys. The line end is ignored: programs that
+        # copy folders between systems may change it.
         old = known.keys() == {"format", "version"} and known["version"] in (1, 2)
         is_whole = old or verdict(data.rstrip(b" \t\r\n")) == "whole"
         found, version = known["format"], known["version"]

@@ -1,6 +1,6 @@
-"""A session's value, built again from the lines of its log and its stream in the order they were written. Pure.
+"""Rebuilding a session's value from the lines of its log and its stream, in the order they were written. Pure.
 
-A record that makes no sense costs itself. What the stream file says of a message counts until the log says more.
+An invalid record is skipped. Entries of the stream file about a message are valid until the log has newer ones.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from clew.store.files.codec import MISREAD
 from clew.store.files.file_state import AHEAD, Memo
 from clew.store.files.log_lines import Lines, has_place
 from clew.store.files.record import Record, decode_parts, unknown_in
-from clew.store.files.repair import Fault, LogEntry, RepairHints, mend
+from clew.store.files.repair import Fault, LogEntry, RepairHints, repair_value
 from clew.store.files.tables import TABLE_OF, TABLES, decode_entry, load_entry
 from clew.store.memory.change import ABSENT
 from clew.store.memory.session_value import SessionValue
@@ -28,48 +28,48 @@ __all__ = ["rebuild_value"]
 _SAYING: Final = frozenset({"message", "compaction"})
 """Kinds of records of other programs that are part of the conversation."""
 _FOLD: Final = frozenset({"part", "metadata", "chunks", "mark"})
-"""What a message that is folded while it grows is told by, in the stream file."""
+"""Types of records in the stream file for a message that is folded while it grows."""
 
 
 def rebuild_value(value: SessionValue, memo: Memo, log: Lines, stream: Lines) -> list[Fault]:
-    """Bring a session to where its files have it; what of them made no sense."""
+    """Apply the lines of a session's files to its value; return the damage."""
     wrong: list[Fault] = [(fault, None) for fault in (*log.faults, *stream.faults)]
-    # What the log said is told again in part only: a line of it that does not read may always have been the last word.
-    clues = RepairHints(named={**stream.named, **dict.fromkeys(log.named, inf)}, log_reads=not log.faults)
+    # The log repeats values only in part: an unreadable line may always have had the last state.
+    hints = RepairHints(named={**stream.named, **dict.fromkeys(log.named, inf)}, log_reads=not log.faults)
     adopted = False
     units = [(unit, False) for unit in log.units] + [(unit, True) for unit in stream.units]
     for unit, streamed in sorted(units, key=lambda one: one[0][0]["seq"]):
         whole = _is_whole(unit)
-        told: list[str] = []
+        folded: list[str] = []
         if not has_place(unit[0]):
-            # Another program's, whatever its kind is called.
+            # A record of another program, whatever its type.
             adopted |= _adopt(value, memo, unit[0], wrong)
             continue
         if not streamed:
-            told = _settle(value, memo, unit)
+            folded = _settle(value, memo, unit)
         elif not whole:
-            # Chunks are taken off the journal with the parts they went to, or not at all.
+            # Chunks are removed from the journal together with the update of the parts, or not at all.
             unit = [one for one in unit if one["recordType"] not in _FOLD or one.get("more") is True]
         for record in unit:
             if record["recordType"] in _SAYING and not isinstance(record.get("clew"), dict):
-                # Another program wrote it again and left out what clew said in it.
+                # Another program has rewritten it without clew's keys.
                 adopted |= _adopt(value, memo, record, wrong)
                 continue
             try:
                 _apply(value, memo, record, streamed)
-                _gather(value, clues, record)
+                _gather(value, hints, record)
             except MISREAD as error:
                 what = f"record {record['seq']} makes no sense: {type(error).__name__}: {error}"
                 wrong.append((what, None))
-        for message_id in told:
+        for message_id in folded:
             held = LogEntry(unit[-1]["seq"], value.messages.get(message_id), value.journal.get(message_id, ()))
-            clues.logged[message_id] = held if whole else LogEntry(0, None, ())
-    clues.harmed = bool(wrong)
+            hints.logged[message_id] = held if whole else LogEntry(0, None, ())
+    hints.damaged = bool(wrong)
     links, read = dict(value.links), dict(value.messages)
-    wrong += mend(value, clues)
-    memo.mended = {id_: row for id_, row in value.messages.items() if read.get(id_) is not row}
+    wrong += repair_value(value, hints)
+    memo.repaired = {id_: row for id_, row in value.messages.items() if read.get(id_) is not row}
     for key in [key for key, held in value.links.items() if held != links.get(key)]:
-        # What is worked out of a message that the log does not have yet goes to the log with it.
+        # A link derived from a message that the log does not have yet is written to the log with it.
         if any(("messages", id_) in memo.ahead for id_ in value.links[key]):
             memo.ahead.setdefault(("links", key), links.get(key, ABSENT))
     if adopted:
@@ -81,7 +81,7 @@ def rebuild_value(value: SessionValue, memo: Memo, log: Lines, stream: Lines) ->
 
 
 def _adopt(value: SessionValue, memo: Memo, record: Record, wrong: list[Fault]) -> bool:
-    """Take in a record of another program; return whether it is of a kind that says something in the conversation."""
+    """Adopt a record of another program; return whether it is part of the conversation."""
     if record["recordType"] not in _SAYING:
         return False
     parts = {id_: len(row.parts) for id_, row in value.messages.items()}
@@ -98,15 +98,15 @@ def _adopt(value: SessionValue, memo: Memo, record: Record, wrong: list[Fault]) 
 
 
 def _is_whole(unit: list[Record]) -> bool:
-    """Whether all its lines count. One of another program's is by itself, whatever it calls a unit."""
+    """Return whether a unit is complete. Each record of another program is a unit of its own."""
     match unit[0].get("unit"):
         case [int(), int(n)]:
             return len(unit) == n
     return True
 
 
-def _gather(value: SessionValue, clues: RepairHints, record: Record) -> None:
-    """What a record says a second time: it counts where the line that says it first is lost."""
+def _gather(value: SessionValue, hints: RepairHints, record: Record) -> None:
+    """Collect redundant values of a record, which are used if the line with the original is lost."""
     kind, state = record["recordType"], value.state["state"]
     own = record if kind == "aside" else record.get("clew")
     if kind == "move":
@@ -116,14 +116,14 @@ def _gather(value: SessionValue, clues: RepairHints, record: Record) -> None:
     elif kind == "turn" and state.open_turn_id == record["key"]:
         value.state["state"] = replace(state, open_turn_id=None)
     elif kind == "link":
-        clues.parents.update({record["key"]: record["under"]} if "under" in record else {})
+        hints.parents.update({record["key"]: record["under"]} if "under" in record else {})
     elif isinstance(own, dict) and isinstance(own.get("turn"), str):
-        clues.turn_of[own["id"] if "id" in own else record["value"]["id"]] = own["turn"]
+        hints.turn_of[own["id"] if "id" in own else record["value"]["id"]] = own["turn"]
 
 
 def _settle(value: SessionValue, memo: Memo, unit: list[Record]) -> list[Any]:
-    """A unit of the log says all there is to say of what it names: what the stream file said before is forgotten.
-    The messages that grew and of which it does."""
+    """Drop the stream file's earlier versions of entries that this unit of the log has. Return the messages that it
+    folds completely."""
     named: set[tuple[str, Any]] = set()
     folded: list[Any] = []  # messages whose chunks all are in their parts: a step of theirs ended, or they were sealed
     for record in unit:
@@ -134,7 +134,7 @@ def _settle(value: SessionValue, memo: Memo, unit: list[Record]) -> list[Any]:
         elif kind == "seal":
             folded.append(record["key"])
         elif kind == "step" and isinstance(record.get("value"), list):
-            # A step that is only finished was booked before, and with it what had come in until then.
+            # A finished step was recorded before, with the chunks up to then.
             known = {step.index for step in value.steps.get(record.get("key", ""), ())}
             ended = [step for step in record["value"] if isinstance(step, dict) and step.get("index") not in known]
             folded += [step.get("message_id") for step in ended]
@@ -146,14 +146,14 @@ def _settle(value: SessionValue, memo: Memo, unit: list[Record]) -> list[Any]:
         else:
             table[key] = logged
     for message_id in folded:
-        # The stream file may lack the line that said so: it was never synced, and after a loss of power it may be back.
+        # The stream file may lack the line that removed them, or be an older one after a loss of power.
         value.journal.pop(message_id, None)
         value.marks.pop(message_id, None)
     return folded
 
 
 def _apply(value: SessionValue, memo: Memo, record: Record, streamed: bool) -> None:
-    """Apply one record of clew's."""
+    """Apply one of clew's records."""
     kind = record["recordType"]
     match kind:
         case "message" | "compaction" | "part":
@@ -168,9 +168,9 @@ def _apply(value: SessionValue, memo: Memo, record: Record, streamed: bool) -> N
             row = value.messages[own["id"]]
             if streamed:
                 memo.ahead.setdefault(("messages", row.id), row)
-            kept = {key: one for key, one in row.metadata.items() if key not in own["drop"]}
+            remaining = {key: one for key, one in row.metadata.items() if key not in own["drop"]}
             created_at, updated_at = own["at"]
-            row = replace(row, metadata={**kept, **own["set"]}, created_at=created_at, updated_at=updated_at)
+            row = replace(row, metadata={**remaining, **own["set"]}, created_at=created_at, updated_at=updated_at)
             value.messages[row.id] = row
         case _ if kind in TABLE_OF:
             name = TABLE_OF[kind]
@@ -190,7 +190,7 @@ def _apply(value: SessionValue, memo: Memo, record: Record, streamed: bool) -> N
 
 
 def _keep_unknown(value: SessionValue, message_id: str, record: Record) -> None:
-    """Note on a message what its record says that clew does not understand. The log has it anyway; copies get it so."""
+    """Add the unknown values of a record to the message's metadata, for copies of the session."""
     unknown = unknown_in(record)
     if unknown:
         row = value.messages[message_id]

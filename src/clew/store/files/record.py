@@ -1,8 +1,8 @@
-"""Messages as records of a log: what others read in their own words, with clew's extras riding on them.
+"""Messages as records of a log: in the form that other programs read, with clew's own data in an extra key.
 
-Text, calls and results stand in the record's ``content``, once. The rest of each part rides in ``clew``, with a hole
-where the content has the value, so that a part comes back key by key in its order. A record without ``clew`` is
-another program's, and is taken in by :mod:`clew.store.files.adopt`.
+Text, calls and results are in the record's ``content``. The rest of each part is in ``clew``, with a hole where the
+content has the value, so that the keys of a part keep their order. A record without ``clew`` was written by another
+program, and is read by :mod:`clew.store.files.adopt`.
 """
 
 from __future__ import annotations
@@ -29,38 +29,37 @@ _KNOWN: Final = frozenset(
 
 
 def content_text(content: object) -> str:
-    """The text of a record's blocks; what is no text block is passed over."""
+    """Return the text of a record's text blocks."""
     if isinstance(content, str):
         return content
     blocks = content if isinstance(content, list) else []
     return "".join(block["text"] for block in blocks if isinstance(block, dict) and isinstance(block.get("text"), str))
 
 
-# Out
+# Writing
 
 
 def says_something(row: MessageRow) -> bool:
-    """Whether there is anything in the message that a record of it could say to others."""
+    """Return whether a record of the message would have content for other programs."""
     return row.role == "user" or any(_block(part) is not None for part in row.parts)
 
 
 def is_marker(row: MessageRow) -> bool:
-    """Whether the message is the marker of a compaction, which has a record of its own."""
+    """Return whether the message is the marker of a compaction, which has a record of its own."""
     return row.role == "assistant" and any(
         part.type == COMPACTION_PART and isinstance(part.data.get("data"), dict) for part in row.parts
     )
 
 
 def spec_of(part: PartRow, data: Mapping[str, Any], hole: Mapping[str, Any]) -> list[Any]:
-    """A part as it rides along, without what stands elsewhere in its record."""
+    """Return a part for ``clew``, without values that its record has elsewhere."""
     holed = {key: None if key in hole and key != "data" else value for key, value in data.items()}
     return [part.id, part.index, part.created_at, part.updated_at, holed, dict(hole)]
 
 
 def message_records(row: MessageRow, parts: Sequence[PartRow], *, whole: bool) -> Iterator[Record]:
-    """The records of a message, or of the parts that are new in it; a result stands in a record of its own.
-
-    Another program's log has a message for each step.
+    """Yield the records of a message, or of its new parts: one for each step, as in logs of other programs, and one for
+    each result.
     """
     steps: list[list[PartRow]] = []
     for part in parts:
@@ -75,11 +74,11 @@ def message_records(row: MessageRow, parts: Sequence[PartRow], *, whole: bool) -
             if block is not None and (part.type == "text" or isinstance(data.get("input"), dict)):
                 hole = {"text" if part.type == "text" else "input": len(content)}
             if part.tool_state in _ENDS:
-                # The result has a record of its own, which says all.
-                kept: Record = {
+                # The result has a record of its own.
+                call: Record = {
                     name: data[name] for name in ("type", "toolName", "toolCallId", "input") if name in data
                 }
-                data = {"input": {}, **kept, "state": "input-available"}
+                data = {"input": {}, **call, "state": "input-available"}
             extras["parts"].append(spec_of(part, data, hole))
             content += [block] if block is not None else []
         if whole:
@@ -88,7 +87,7 @@ def message_records(row: MessageRow, parts: Sequence[PartRow], *, whole: bool) -
         if content or row.role == "user":
             yield _message(row.role, content, row.updated_at, extras)
         else:
-            # Nothing in it that others have a block for; an empty message would say something that nobody said.
+            # Other programs have no blocks for these parts, and an empty message would be wrong.
             yield {"recordType": "part", "timestamp": iso(row.updated_at), "role": row.role, "clew": extras}
         for part in step:
             if part.tool_state in _ENDS:
@@ -100,7 +99,7 @@ def _message(role: str, content: list[Any], at: int, extras: Record) -> Record:
 
 
 def _block(part: PartRow) -> Record | None:
-    """A part in the words of others; None where they have none for it."""
+    """Return a part as a block of other programs; None if they have no block for it."""
     if part.type == "text" and isinstance(part.data.get("text"), str):
         return {"type": "text", "text": part.data["text"]}
     if part.tool_call_id is not None:
@@ -111,7 +110,7 @@ def _block(part: PartRow) -> Record | None:
 
 
 def _result(row: MessageRow, part: PartRow) -> Record:
-    """What came of a call. Its arguments stay where the call is."""
+    """Return the record of a result. The arguments stay with the call."""
     data, text = part.data, "denied"
     hole: dict[str, str] = {}
     if part.tool_state == "output-available":
@@ -129,7 +128,7 @@ def _result(row: MessageRow, part: PartRow) -> Record:
 
 
 def changed_parts(row: MessageRow, before: Mapping[int, PartRow]) -> Iterator[Record]:
-    """The records of parts that were there and are different: results as such, anything else as it is."""
+    """Yield the records of changed parts: new results as results, other parts completely."""
     for part in row.parts:
         old = before.get(part.index)
         if old is None or old == part:
@@ -142,8 +141,8 @@ def changed_parts(row: MessageRow, before: Mapping[int, PartRow]) -> Iterator[Re
             yield {"recordType": "part", "timestamp": iso(part.updated_at), "clew": extras}
 
 
-def compaction_record(row: MessageRow, first_kept_seq: int) -> Record:
-    """The marker of a compaction in the words of others, the rest of it riding along."""
+def compaction_record(row: MessageRow, first_tail_seq: int) -> Record:
+    """Return the record of a compaction in the form of other programs, with the rest in ``clew``."""
     said = next(part.data["data"] for part in row.parts if part.type == COMPACTION_PART)
     specs = []
     for part in row.parts:
@@ -151,13 +150,13 @@ def compaction_record(row: MessageRow, first_kept_seq: int) -> Record:
         if part.type == COMPACTION_PART and part.data["data"] is said and isinstance(said.get("summary"), str):
             data, hole = {**data, "data": {**said, "summary": None}}, {"data": "summary"}
         specs.append(spec_of(part, data, hole))
-    # Records of older versions tell only of the whole context.
-    told = said.get("summarised_tokens", said.get("tokens_before"))
+    # Older versions only recorded the tokens of the whole context.
+    tokens = said.get("summarised_tokens", said.get("tokens_before"))
     return {
         "recordType": "compaction",
-        "firstKeptSeq": first_kept_seq,
+        "firstKeptSeq": first_tail_seq,
         "summary": str(said.get("summary", "")),
-        "tokensBefore": told if isinstance(told, int) and not isinstance(told, bool) else 0,
+        "tokensBefore": tokens if isinstance(tokens, int) and not isinstance(tokens, bool) else 0,
         "readFiles": names_in(said.get("read_files")),
         "modifiedFiles": names_in(said.get("modified_files")),
         "timestamp": iso(row.created_at),
@@ -166,15 +165,15 @@ def compaction_record(row: MessageRow, first_kept_seq: int) -> Record:
 
 
 def names_in(value: object) -> list[str]:
-    """Return the names in a list that another program, or a part, may have made of anything."""
+    """Return the texts of an untrusted list."""
     return [name for name in value if isinstance(name, str)] if isinstance(value, list) else []
 
 
-# In
+# Reading
 
 
 def unknown_in(record: Record) -> Record:
-    """Return what another program's record says that has no place in a message of clew's."""
+    """Return the values of another program's record that clew's message has no place for."""
     found = {key: value for key, value in record.items() if not _is_understood(key, value)}
     blocks = record.get("content")
     for place, block in enumerate(blocks if isinstance(blocks, list) else ()):
@@ -200,7 +199,7 @@ def _is_understood(key: str, value: object) -> bool:
 
 
 def _unknown_in_block(block: Any, *, is_result: bool) -> Any:
-    """Return what a block says that has no place in a part: its unknown keys, or all of it."""
+    """Return the part of a block that clew's parts have no place for: its unknown keys, or all of it."""
     match block:
         case {"type": "text", "text": str()}:
             return {key: value for key, value in block.items() if key not in ("type", "text")}
@@ -213,7 +212,7 @@ def _unknown_in_block(block: Any, *, is_result: bool) -> Any:
 
 
 def decode_parts(record: Record, stored: Mapping[int, PartRow]) -> list[PartRow]:
-    """The parts that a record of clew's holds, its holes filled from the content and from what is stored."""
+    """Return the parts of one of clew's records, with holes filled from the content and from stored parts."""
     found = []
     for id_, index, created_at, updated_at, data, hole in record["clew"]["parts"]:
         filled = {
@@ -234,5 +233,5 @@ def _fill(record: Record, key: str, place: object, value: Any, stored: PartRow |
         return content_text(content)
     if place == "json":
         return orjson.loads(content_text(content))
-    block = content[place]  # type: ignore[index]  # a record that is not as clew wrote it is damage, and told as such
+    block = content[place]  # type: ignore[index]  # a changed record is reported as damage
     return block["text"] if key == "text" else block["arguments"]

@@ -1,7 +1,7 @@
-"""Mending: what lost lines leave behind is made to fit again, and said. Pure, and in memory only.
+"""Repair of a session with lost lines: it is made consistent, and every repair is reported. Pure, and in memory only.
 
-A lost line costs what it said and no more. A turn that is gone is put back where others say it was, a message that is
-gone is shown as damaged in its place. Nothing that is made up here is ever taken for what was written.
+A lost line loses only its own contents. A lost turn is placed where other entries refer to it, a lost message is shown
+as damaged in its position. Repaired values are never treated as written ones.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from clew.transcript.part import blob_of
 from clew.transcript.turn import Turn, with_parent
 from clew.transcript.turn_state import OPEN
 
-__all__ = ["Fault", "LogEntry", "RepairHints", "mend"]
+__all__ = ["Fault", "LogEntry", "RepairHints", "repair_value"]
 
 Fault = tuple[str, str | None]
-"""What is wrong, and with which message, where it is one that is shown as damaged and can be accepted as it is."""
+"""A description of damage, and the id of the message, if it is shown as damaged and its loss can be accepted."""
 
 
 class LogEntry(NamedTuple):
-    """All that the log says of a message, with a number: its row, and what had come since it was folded. What the
-    stream file said before counts no more, whether it reads or not."""
+    """The state of a message in the log at a number: its row, and chunks since it was folded. Older entries of the
+    stream file are obsolete, readable or not."""
 
     seq: int
     row: MessageRow | None
@@ -38,26 +38,26 @@ class LogEntry(NamedTuple):
 
 
 class RepairHints(msgspec.Struct):
-    """What the files say beside the tables. ``turn_of`` and ``parents``: where messages and turns stood, told a
-    second time. ``logged``: what the log had last of a message that grows. ``named``: messages that lines speak of
-    which do not read, and how high their numbers may be. ``harmed``: something does not read; ``log_reads``: it
-    is nothing of the log."""
+    """Redundant information of the files for repairs. ``turn_of`` and ``parents``: second records of the turns of
+    messages and of the parents of turns. ``logged``: the last state in the log of a growing message. ``named``:
+    messages that unreadable lines refer to, with the highest number of these lines. ``damaged``: something is
+    unreadable; ``log_reads``: the log is readable."""
 
     turn_of: dict[str, str] = {}
     parents: dict[str, str | None] = {}
     logged: dict[str, LogEntry] = {}
     named: dict[str, float] = {}
-    harmed: bool = False
+    damaged: bool = False
     log_reads: bool = True
     state_lost: bool = False
 
 
-def mend(value: SessionValue, clues: RepairHints) -> list[Fault]:
-    """Make the session readable; what had to be done for it."""
-    found = [*_mend_state(value, clues), *_mend_places(value, clues), *_mend_turns(value, clues)]
-    found += [*_mend_ends(value), *_mend_messages(value)]
-    if clues.harmed:
-        found += _mark_harmed(value, clues)
+def repair_value(value: SessionValue, hints: RepairHints) -> list[Fault]:
+    """Make the session consistent; return the damage."""
+    found = [*_repair_state(value, hints), *_repair_positions(value, hints), *_repair_turns(value, hints)]
+    found += [*_repair_ends(value), *_repair_messages(value)]
+    if hints.damaged:
+        found += _mark_damaged(value, hints)
         for row in value.messages.values():
             for named in filter(None, (blob_of(part.data) for part in row.parts)):
                 value.blobs.setdefault(named, None)
@@ -67,8 +67,8 @@ def mend(value: SessionValue, clues: RepairHints) -> list[Fault]:
 # Turns
 
 
-def _mend_state(value: SessionValue, clues: RepairHints) -> Iterator[Fault]:
-    if clues.state_lost:
+def _repair_state(value: SessionValue, hints: RepairHints) -> Iterator[Fault]:
+    if hints.state_lost:
         head = value.moves[max(value.moves)].to_turn_id if value.moves else None
         opened = next((turn.id for turn in value.turns.values() if turn.status in OPEN), None)
         value.state["state"] = replace(value.state["state"], head_turn_id=head, open_turn_id=opened)
@@ -77,14 +77,14 @@ def _mend_state(value: SessionValue, clues: RepairHints) -> Iterator[Fault]:
         yield "a move of the head is lost", None
 
 
-def _mend_turns(value: SessionValue, clues: RepairHints) -> Iterator[Fault]:
+def _repair_turns(value: SessionValue, hints: RepairHints) -> Iterator[Fault]:
     origin_of = {move.to_turn_id: move.from_turn_id for move in reversed(value.moves.values())}
     while missing := _missing(value):
         for turn_id in sorted(missing):
             held = [value.messages[id_] for id_ in value.links.get(turn_id, ()) if id_ in value.messages]
             at = min((row.created_at for row in held), default=value.row["session"].created_at)
-            parent = clues.parents.get(turn_id, origin_of.get(turn_id))
-            if turn_id == value.state["state"].open_turn_id and turn_id not in clues.parents:
+            parent = hints.parents.get(turn_id, origin_of.get(turn_id))
+            if turn_id == value.state["state"].open_turn_id and turn_id not in hints.parents:
                 parent = value.state["state"].head_turn_id
             lost = Turn(
                 id=turn_id,
@@ -93,11 +93,11 @@ def _mend_turns(value: SessionValue, clues: RepairHints) -> Iterator[Fault]:
                 created_at=at,
                 kind="compaction" if any(is_marker(row) for row in held) else "normal",
             )
-            # The open one is left open: it is settled like any other that nobody works on.
+            # An open turn stays open, and is settled like any other without a runner.
             is_open = turn_id == value.state["state"].open_turn_id
             value.turns[turn_id] = lost if is_open else _ended(lost, "what was noted of this turn is lost")
             yield f"turn {turn_id} is lost", None
-    _place(value)
+    _set_depths(value)
 
 
 def _ended(turn: Turn, why: str) -> Turn:
@@ -112,8 +112,8 @@ def _missing(value: SessionValue) -> set[str]:
     return {turn_id for turn_id in named if turn_id is not None and turn_id not in value.turns}
 
 
-def _place(value: SessionValue) -> None:
-    """Depths follow from the tree; a way up that leads in a circle is cut."""
+def _set_depths(value: SessionValue) -> None:
+    """Set the depths of turns from the tree. A cycle of parents is cut."""
     done: dict[str, Turn] = {}
     for start in list(value.turns):
         path: list[str] = []
@@ -129,8 +129,8 @@ def _place(value: SessionValue) -> None:
             value.turns[turn_id] = turn
 
 
-def _mend_ends(value: SessionValue) -> Iterator[Fault]:
-    """One turn at most is open, and the state names it. Any other that seems to be has lost how it ended."""
+def _repair_ends(value: SessionValue) -> Iterator[Fault]:
+    """Settle open turns other than the one in the state: their ends are lost."""
     state = value.state["state"]
     opened = value.turns.get(state.open_turn_id or "")
     if opened is not None and opened.status not in OPEN:
@@ -145,10 +145,10 @@ def _mend_ends(value: SessionValue) -> Iterator[Fault]:
 # Messages
 
 
-def _mend_places(value: SessionValue, clues: RepairHints) -> Iterator[Fault]:
-    """Every message is in a turn, in the queue, or cancelled."""
+def _repair_positions(value: SessionValue, hints: RepairHints) -> Iterator[Fault]:
+    """Put every message into a turn or the queue, unless it is cancelled."""
     held = {id_ for ids in value.links.values() for id_ in ids}
-    for message_id, turn_id in clues.turn_of.items():
+    for message_id, turn_id in hints.turn_of.items():
         if message_id in value.messages and message_id not in held:
             value.links[turn_id] = (*value.links.get(turn_id, ()), message_id)
             value.queue.pop(message_id, None)
@@ -157,13 +157,13 @@ def _mend_places(value: SessionValue, clues: RepairHints) -> Iterator[Fault]:
     for message_id in [id_ for id_ in value.queue if id_ in held]:
         del value.queue[message_id]
         yield f"message {message_id} seemed to wait in the queue, and is in a turn", None
-    for row in value.messages.values() if clues.harmed else ():
+    for row in value.messages.values() if hints.damaged else ():
         if row.queued_at is not None and row.id not in held and row.id not in value.queue:
             value.queue[row.id] = u.Enqueue(row.id, row.queued_at)
             yield f"the place of message {row.id} in the queue was lost", None
 
 
-def _mend_messages(value: SessionValue) -> Iterator[Fault]:
+def _repair_messages(value: SessionValue) -> Iterator[Fault]:
     for turn_id, held in value.links.items():
         for place, message_id in enumerate(held):
             if message_id not in value.messages:
@@ -199,28 +199,28 @@ def _damaged(row: MessageRow) -> MessageRow:
     return replace(row, metadata={**row.metadata, DAMAGED: LOST})
 
 
-def _mark_harmed(value: SessionValue, clues: RepairHints) -> Iterator[Fault]:
-    """Messages that are not as they were sealed, or, unsealed, that a line spoke of which does not read.
+def _mark_damaged(value: SessionValue, hints: RepairHints) -> Iterator[Fault]:
+    """Mark messages that differ from their seal, or that have no seal and may be affected by an unreadable line.
 
-    A line that names none, or one that there is not, may have spoken of any.
+    A line without a message id, or with an unknown one, may affect any message.
     """
-    of_any = max((last for id_, last in clues.named.items() if id_ not in value.messages), default=0)
+    of_any = max((last for id_, last in hints.named.items() if id_ not in value.messages), default=0)
     for row in list(value.messages.values()):
-        seal, logged = value.seals.get(row.id), clues.logged.get(row.id, LogEntry(0, None, ()))
-        whole = seal == row.seal if seal is not None else max(of_any, clues.named.get(row.id, 0)) <= logged.seq
+        seal, logged = value.seals.get(row.id), hints.logged.get(row.id, LogEntry(0, None, ()))
+        whole = seal == row.seal if seal is not None else max(of_any, hints.named.get(row.id, 0)) <= logged.seq
         if whole or DAMAGED in row.metadata:
             continue
         if row.id in value.journal:
-            # What was streamed since may begin or end anywhere: what the parts hold is all that is known, and what the
-            # log has beside them, where they are those of the log.
+            # Chunks streamed since may be incomplete: only the parts are known, and the chunks in the log, if the
+            # parts are those of the log.
             del value.journal[row.id]
             value.marks.pop(row.id, None)
             if logged.row is not None and logged.entries and logged.row.parts == row.parts:
                 value.journal[row.id] = logged.entries
         else:
             open_calls = [part for part in row.parts if part.tool_state and not part.tool_state.startswith("output-")]
-            if clues.log_reads and logged.row is not None:
-                # They were asked for in a step that ended, and the log has that: only what came of them may be lost.
+            if hints.log_reads and logged.row is not None:
+                # The log has the calls, since their step has ended: only their results may be lost.
                 open_calls = []
             lost = {part.index: _lost_part(row, part.index, part.id) for part in open_calls}
             lost = lost or {len(row.parts): _lost_part(row, len(row.parts))}

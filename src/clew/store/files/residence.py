@@ -1,8 +1,8 @@
-"""Which sessions of a folder are in memory, and what is known of the others.
+"""The cache of a folder's sessions: which are in memory, and headers of the others.
 
-A session is read when somebody asks for it. It leaves when it is released, when nobody has asked for half an hour, or
-when more are there than are kept: never while something of it is unfinished or on its way to disk. Of those that are
-not there a header is kept; without the owner's lock, only what their files say of them at the moment.
+A session is read on demand. It is evicted when it is released, after half an hour without use, or when the cache is
+full, but never while it has unfinished turns or unwritten changes. Evicted sessions have a header in memory; without
+the owner's lock, only the current contents of their files.
 """
 
 from __future__ import annotations
@@ -38,18 +38,17 @@ __all__ = ["IDLE_MS", "KEPT", "Residence", "Resident"]
 log = logging.getLogger("clew.files")
 
 IDLE_MS: Final = 30 * 60 * 1000.0
-"""How long a session stays in memory when nobody asks for it."""
+"""How long an unused session stays in memory."""
 
 KEPT: Final = 64
-"""So many sessions stay in memory of which nothing is unfinished."""
+"""The number of sessions without unfinished work that stay in memory."""
 
 _NOTE_MS: Final = 1000.0
 
 
 class Resident(msgspec.Struct):
-    """What is known of a session in memory beside its value: what its codec remembers of its files, when it was asked
-    for last, whether all of them read, its header while nothing has changed since, and, without the lock, what its
-    files looked like."""
+    """The state of a session in memory besides its value: the codec's memo, the time of its last use, whether it is
+    undamaged, its header while it is unchanged, and, without the lock, the signature of its files."""
 
     memo: Any
     used_at: float
@@ -59,7 +58,7 @@ class Resident(msgspec.Struct):
 
 
 class Residence(MemoryStore):
-    """The memory store over the sessions of a folder; who writes to them builds on it."""
+    """The memory store over the sessions of a folder; the base of the store that writes them."""
 
     def __init__(self, path: Path, codec: Codec, lock: OwnerLock | None, clock: Clock) -> None:
         super().__init__(clock=clock)
@@ -82,10 +81,10 @@ class Residence(MemoryStore):
 
     @abstractmethod
     def _is_awaited(self, session_id: str) -> bool:
-        """Whether a unit of the session is on its way."""
+        """Return whether a unit of the session is being written."""
 
     def _take_in(self) -> list[str]:
-        """Know every session, as the new owner: what lags is brought in line, what is unfinished stays at hand."""
+        """Read every session, as the new owner: update files that lag, and keep unfinished sessions in memory."""
         self._codec.sweep()
         there = self._codec.on_disk()
         self._notes.tidy(frozenset(there))
@@ -99,7 +98,7 @@ class Residence(MemoryStore):
                 continue
             for damage in loaded.damages:
                 log.warning("session %s: %s", session_id, damage.what)
-            with contextlib.suppress(OSError):  # a file that lags can wait for room on the disk
+            with contextlib.suppress(OSError):  # updating a file that lags can wait until the disk has space
                 loaded = loaded._replace(damages=self._codec.tidy(loaded))
             self._watch.note(session_id)
             self._keep(session_id, loaded)
@@ -122,15 +121,15 @@ class Residence(MemoryStore):
         if self._closed:
             raise StoreClosed("the store is closed")
         header = self._headers.get(session_id) if self._lock is not None else None
-        # Somebody may have removed its files.
+        # Another program may have removed its files.
         if header is not None and any(await asyncio.to_thread(self._codec.headed, session_id)):
             return header.session
         return await super().find_session(session_id)
 
     async def _bring(self, session_id: str) -> SessionValue | None:
-        """Have the session in memory, if there is one. Whoever asks at the same time waits for the same load.
+        """Load the session into memory, if it exists. Concurrent callers wait for the same load.
 
-        What was loaded is handed over: before whoever asked goes on, it may have been let go of again.
+        The value is returned, since the session may be evicted before a caller continues.
         """
         if self._lock is None:
             await self._refresh(session_id)
@@ -145,7 +144,7 @@ class Residence(MemoryStore):
     async def _load(self, session_id: str) -> SessionValue | None:
         loaded = await asyncio.to_thread(self._load_files, session_id)
         if loaded is None:
-            # Somebody has removed its files, unless the whole folder is gone.
+            # Another program has removed its files, unless the whole folder is gone.
             await asyncio.to_thread(self._watch.check)
             self._forget(session_id)
         elif session_id in self._headers:
@@ -160,12 +159,12 @@ class Residence(MemoryStore):
         return self._read_files(session_id)
 
     def _read_files(self, session_id: str) -> Loaded | None:
-        """Read a session that is not kept; whoever writes to it meanwhile does not notice."""
+        """Read a session without caching it. Concurrent writes are not affected."""
         with translated(self.path):
             return self._codec.load(session_id)
 
     async def _refresh(self, session_id: str) -> None:
-        """Without the lock somebody else may write: what has changed is read again."""
+        """Read a session again if it has changed. Without the lock, another process may write."""
         if not self._codec.capabilities.session_ids.value.fullmatch(session_id):
             return
         now = await asyncio.to_thread(self._codec.signature, session_id)
@@ -190,7 +189,7 @@ class Residence(MemoryStore):
                     self._let_go(id_)
 
     def _may_go(self, session_id: str) -> bool:
-        """Whether all of a session is on disk and nothing of it unfinished."""
+        """Return whether a session can be evicted: it is written completely and has no unfinished turns."""
         value = self._values[session_id]
         saved = self._codec.save(value, self._residents[session_id].memo) is None
         return saved and not self._is_awaited(session_id) and not value.is_unsettled
@@ -213,11 +212,11 @@ class Residence(MemoryStore):
 
     @property
     def in_memory(self) -> tuple[str, ...]:
-        """The sessions that are in memory now."""
+        """The ids of the sessions that are in memory."""
         return tuple(sorted(self._values))
 
     async def release(self, session_id: str) -> None:
-        """Nobody works on the session any more: it is written down, and let go of unless something is unfinished."""
+        """Write an idle session, and evict it unless it has unfinished turns."""
         async with self._disk:
             value = self._values.get(session_id)
             if value is None or self._lock is None or self._closed:
@@ -236,7 +235,7 @@ class Residence(MemoryStore):
             self._later("idle", IDLE_MS)
 
     def _later(self, name: str, after_ms: float) -> None:
-        """At opening there is nobody yet to do anything later."""
+        """Start a timer, unless there is no event loop, as at opening."""
         with contextlib.suppress(RuntimeError):
             asyncio.get_running_loop()
             if name not in self._timers and self._lock is not None and not self._closed:
@@ -261,7 +260,7 @@ class Residence(MemoryStore):
         self._noting = asyncio.get_running_loop().create_task(write())
 
     def _write_notes(self) -> None:
-        """Note what was let go of, as long as its files are as they were left."""
+        """Write the notes of evicted sessions whose files are unchanged since."""
         for session_id in [*self._unnoted]:
             known = self._unnoted.pop(session_id, None)
             if known is not None and self._watch.is_as_left(session_id):
@@ -293,7 +292,7 @@ class Residence(MemoryStore):
             await asyncio.to_thread(self._read_heads)
 
     def _read_heads(self) -> None:
-        """Without the lock: what the files say of each session, read again where they have changed."""
+        """Without the lock: read the rows of sessions whose files have changed."""
         there = self._codec.on_disk()
         heads: dict[str, tuple[folder.Footprint, Session]] = {}
         for session_id in there:
@@ -321,12 +320,12 @@ class Residence(MemoryStore):
                 await self._refresh(session_id)
 
     def _look_over(self) -> None:
-        """Without the lock: have a header of every session, and know which have something unfinished."""
+        """Without the lock: load a header of every session, and note which have unfinished turns."""
         headers: dict[str, Header] = {}
         seen: dict[str, tuple[object, bool]] = {}
         for session_id in self._codec.on_disk():
             now = self._codec.signature(session_id)
-            # Somebody may find at this moment that it is gone, and forget it.
+            # A concurrent call may find that it was deleted, and drop it.
             known, looked = self._headers.get(session_id), self._seen.get(session_id)
             if known is not None and looked is not None and looked[0] == now:
                 headers[session_id], seen[session_id] = known, looked
@@ -360,7 +359,7 @@ class Residence(MemoryStore):
     async def _holder(self, turn_id: str) -> SessionValue | None:
         for look in (False, True):
             if look and self._lock is None:
-                # Only for a turn that nobody knows is every session looked at.
+                # All sessions are read only for a turn that is not found otherwise.
                 await asyncio.to_thread(self._look_over)
             held = [id_ for id_, value in self._values.items() if turn_id in value.turns]
             known = (id_ for id_, header in self._headers.items() if header.may_hold(turn_id))

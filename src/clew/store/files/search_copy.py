@@ -1,7 +1,7 @@
-"""Searching a folder: a store beside it that can search holds a copy of what is settled, and is asked.
+"""Searching a folder: a SQLite store in it has a copy of settled messages, and answers searches.
 
-The copy is made from the files by the first search, and caught up by each one after it; nothing is copied when it is
-written. It is never the truth: one that is missing or damaged is made again. What is deleted leaves it first.
+The first search makes the copy from the files, and each later one updates it; writes do not. The copy is never the
+source of truth: a missing or damaged one is made again. Deleted sessions are removed from it first.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ OpenCopy = Callable[[Path, bool], Awaitable[Store]]
 
 Load = Callable[[str], Awaitable[SessionValue | None]]
 See = Callable[[Iterable[str] | None], dict[str, str]]
-"""What the files of these sessions look like; of all there are where none are named."""
+"""Returns the state of the files of these sessions, or of all sessions."""
 
 _AT_ONCE: Final = 50
 _SOON: Final = 2
-"""So many times that many are copied before an answer that does not wait for all."""
+"""The number of batches copied before a search that does not wait for all."""
 
 log = logging.getLogger("clew.store")
 
 
 class Look(NamedTuple):
-    """By what it is known whether a session has changed: its files, and which of its messages are hidden."""
+    """The state of a session by which a change is detected: of its files, and of its hidden messages."""
 
     files: str
     hidden: str
 
 
 def searched(value: SessionValue) -> dict[str, str]:
-    """What is found of a session: the seal of each settled message, also of those that another program wrote."""
+    """Return the seals of the searchable messages of a session: settled ones, also those of other programs."""
     settled = {id_ for turn in value.turns.values() if turn.status not in OPEN for id_ in value.links.get(turn.id, ())}
     return {
         id_: value.seals.get(id_) or row.seal
@@ -61,7 +61,7 @@ def searched(value: SessionValue) -> dict[str, str]:
 
 
 class SearchCopy:
-    """The copy of one folder. With ``read_only`` it is asked as it is."""
+    """The copy of one folder. With ``read_only`` it is searched without an update."""
 
     def __init__(self, root: Path, open_copy: OpenCopy, *, read_only: bool) -> None:
         self._place = root / "clew" / "search"
@@ -75,11 +75,12 @@ class SearchCopy:
         self._closed = False
         self._copying: asyncio.Task[None] | None = None
         self._searching = asyncio.Lock()
-        # Held for a few sessions at a time: whoever deletes one does not wait until all are copied.
+        # Held for a few sessions at a time, so that a deletion does not wait until all are copied.
         self._writing = asyncio.Lock()
 
     def note(self, session_id: str) -> None:
-        """Its files have changed, or are gone. Nobody keeps notes before all were compared."""
+        """Note that its files have changed or are gone. Before the first comparison of all sessions, nothing is
+        noted."""
         self._leaving.discard(session_id)
         if self._changed is not None:
             self._changed.add(session_id)
@@ -90,7 +91,7 @@ class SearchCopy:
                 if not self._path.is_file():
                     what = f"{self._place.parent.parent} has no search index yet"
                     raise NotSupported(f"{what}; open it for writing and search once")
-                # Opened each time: the owner may have put another in its place, without what was deleted since.
+                # Opened for each search: the owner may have replaced the copy, without sessions deleted since.
                 store = await self._open_copy(self._path, True)
                 try:
                     return _without_prefixes(await store.search(query))
@@ -103,14 +104,14 @@ class SearchCopy:
             except (StoreError, InternalError):
                 if self._closed:
                     raise
-                # Whatever is wrong with it: it can be made again.
+                # The copy can be made again, whatever the error is.
                 async with self._writing:
                     await self._drop()
                 return await self._ask(query, see, load)
 
     async def _ask(self, query: SearchQuery, see: See, load: Load) -> SearchPage:
         left = self._copying is not None
-        if query.cursor is None:  # a later page is of what the first one saw
+        if query.cursor is None:  # later pages use the copy of the first one
             left = await self._catch_up(see, load, None if query.wait else _SOON)
             if left and self._copying is None:
                 self._copying = asyncio.get_running_loop().create_task(self._copy_all(see, load))
@@ -118,7 +119,7 @@ class SearchCopy:
         return _without_prefixes(replace(page, complete=page.complete and not left))
 
     async def _copy_all(self, see: See, load: Load) -> None:
-        """What a search did not wait for; whoever searches meanwhile goes in between."""
+        """Copy the sessions that a search did not wait for. Concurrent searches run in between."""
         try:
             left = True
             while left:
@@ -137,9 +138,9 @@ class SearchCopy:
             await (await self._opened()).rebuild_search()
 
     async def forget(self, session_id: str) -> None:
-        """Before a session is deleted: nothing that it said is found any more, whatever happens then."""
+        """Remove a session before it is deleted, so that it is not found any more even if the deletion fails."""
         async with self._writing:
-            # Also for a search that has just begun to make the copy.
+            # Noted also for a search that has just begun to make the copy.
             self._leaving.add(session_id)
             if self._store is None and not self._path.is_file():
                 return
@@ -150,8 +151,8 @@ class SearchCopy:
                 await self._drop()
 
     async def verify(self, known: Mapping[str, tuple[str, dict[str, str]]]) -> Sequence[Damage]:
-        """What is wrong with the copy, which whoever searches does not see; ``known`` is each session's look and what
-        is found of it."""
+        """Return damage of the copy, which a search does not detect. ``known`` are the state of each session's files
+        and the seals of its searchable messages."""
         if not self._path.is_file():
             return ()
         found: list[str] = []
@@ -171,7 +172,7 @@ class SearchCopy:
         return tuple(Damage(f"the search index is damaged: {what}; remove {self._place}") for what in found)
 
     async def close(self) -> None:
-        """A search that goes on ends with ``store_closed``."""
+        """Close the copy. A running search fails with ``store_closed``."""
         self._closed = True
         if self._copying is not None:
             self._copying.cancel()
@@ -194,7 +195,7 @@ class SearchCopy:
         return self._store
 
     async def _take_out(self, session_id: str) -> None:
-        """Only then is it known as gone: whoever ends half way must come back to it."""
+        """Remove a session. It is forgotten only after that, so that an interrupted removal is repeated."""
         if self._store is not None and session_id in self._looks:
             await self._store.commit(u.Unit(session_id, (u.DeleteSession(),)))
             self._looks.pop(session_id, None)
@@ -207,7 +208,7 @@ class SearchCopy:
         await asyncio.to_thread(shutil.rmtree, self._place, ignore_errors=True)
 
     async def _catch_up(self, see: See, load: Load, most: int | None = None) -> bool:
-        """Copy what has changed, some sessions at a time and at most so many times. Whether something is left."""
+        """Copy changed sessions, at most ``most`` batches of them. Return whether some are left."""
         changed, self._changed = self._changed, set()
         try:
             now = await asyncio.to_thread(see, changed)
@@ -217,7 +218,7 @@ class SearchCopy:
                     await self._take_out(session_id)
             stale = [id_ for id_, files in now.items() if id_ not in self._looks or self._looks[id_].files != files]
             soon = stale if most is None else stale[: most * _AT_ONCE]
-            if self._changed is not None:  # else the copy was begun anew, and all are compared again
+            if self._changed is not None:  # otherwise the copy was dropped, and all are compared again
                 self._changed.update(stale[len(soon) :])
             for first in range(0, len(soon), _AT_ONCE):
                 async with self._writing:
@@ -261,7 +262,7 @@ class SearchCopy:
 
 
 def _begin(session: Session, look: Look) -> tuple[u.Write, ...]:
-    """The session, and one turn for all of its messages: what is in no turn is another program's."""
+    """Return the session and one turn for all of its messages, since messages without a turn count as foreign."""
     turn = Turn(
         id=_prefixed(session.id, "turn"),
         session_id=session.id,
@@ -290,7 +291,7 @@ def _add(session_id: str, row: MessageRow, seal: str) -> tuple[u.Write, ...]:
 
 
 def _prefixed(session_id: str, id_: str) -> str:
-    """An id that is nobody else's: two sessions hold the same ones when a folder was copied by hand."""
+    """Return an id that is unique even if a session's folder was copied by hand."""
     return f"{session_id}/{id_}"
 
 
@@ -307,7 +308,7 @@ async def _seals(store: Store, session_id: str) -> dict[str, str]:
 
 
 async def _copied(store: Store) -> dict[str, Look]:
-    """What each session looked like when it was copied."""
+    """Return the state of each session when it was copied."""
     found: dict[str, Look] = {}
     cursor: Cursor | None = None
     while True:

@@ -1,4 +1,4 @@
-"""What sessions share: prompts, blobs, rules, events, triggers. Each entry is a file under ``DIR/clew``."""
+"""Tables shared by all sessions: prompts, blobs, rules, events, triggers. Each entry is a file under ``DIR/clew``."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ __all__ = ["SHARED", "SharedFiles", "SharedPlan", "SharedTable"]
 
 
 class SharedTable(NamedTuple):
-    """How the values of a table are written. ``by_digest``: a key names its value, so that an entry that a failure
-    left behind does no harm; any other is put back as it was."""
+    """The encoding of a table's values. ``by_digest``: the key is a digest of the value, so that an entry left by a
+    failure does no harm; other entries are restored."""
 
     encode: Callable[[Any], Any]
     decode: Callable[[Any], Any]
@@ -51,36 +51,36 @@ SHARED: Final[dict[str, SharedTable]] = {
     "calls": _of(tuple[ModelCall, ...]),
     "accepted": SharedTable(int, int),
 }
-"""Every table of what sessions share, by the name of its folder, and the losses that a human has accepted. One that is
-added to :class:`SharedTables` gets its line here."""
+"""Every shared table by the name of its folder, and the losses that a user has accepted. One that is added to
+:class:`SharedTables` must be added here."""
 
 Key = str | tuple[str, ...]
-Beside = tuple[str, Any]
-"""A session, and by what it is seen that it was written since."""
+SessionMark = tuple[str, Any]
+"""A session's id, and the mark by which a later write of it is detected."""
 
 WITH_SESSION: Final = frozenset({"rules"})
-"""Tables of which an entry counts only if the session that it came with was written."""
+"""Tables whose entries are valid only if the session in the same unit was written."""
 
 _MEANT: Final = ".meant"
 
 
 class SharedPlan(NamedTuple):
-    """What is done before the session's own files, each with its way back if it has one, and what after them."""
+    """The actions before the session's own files are written, each with its undo if it has one, and those after."""
 
     before: list[tuple[Callable[[], None], Callable[[], None] | None]]
     after: list[Callable[[], None]]
 
 
 class SharedFiles:
-    """The files of these tables. Blobs keep their bytes in a file of their own, and out of memory."""
+    """The files of these tables. The bytes of blobs are in files of their own, not in memory."""
 
     def __init__(self, root: Path) -> None:
         self._root = root / "clew"
         self._unread: dict[Path, str] = {}
 
     def load(self, name: str, keys: Iterable[Key] | None = None) -> dict[Any, Any]:
-        """A table as the files have it, or these entries of it. One that does not read is passed over, remembered, and
-        left alone."""
+        """Return a table, or some entries of it, from the files. Unreadable entries are skipped, remembered and left
+        unchanged."""
         table = SHARED[name]
         found: dict[Key, Any] = {}
         paths = (self._root / name).glob("*.json") if keys is None else (self._path(name, key) for key in keys)
@@ -101,17 +101,17 @@ class SharedFiles:
 
     @property
     def unread(self) -> tuple[str, ...]:
-        """What is wrong with each entry that does not read."""
+        """The errors of unreadable entries."""
         return tuple(
             f"{path.relative_to(self._root.parent)} does not read: {why}" for path, why in self._unread.items()
         )
 
     def is_unread(self, name: str, key: Key) -> bool:
-        """Whether there is such an entry, and it does not read."""
+        """Return whether there is such an entry that is unreadable."""
         return self._path(name, key) in self._unread
 
     def must_read(self, name: str, key: Key) -> None:
-        """Refuse to say that an entry is not there when it is, and does not read."""
+        """Raise ``RowUndecodable`` for an unreadable entry, which must not be treated as missing."""
         path = self._path(name, key)
         if path in self._unread:
             raise RowUndecodable(f"{path} does not read: {self._unread[path]}; put it back from a copy, or remove it")
@@ -124,35 +124,40 @@ class SharedFiles:
         path.unlink(missing_ok=True)
         path.with_suffix(".bin").unlink(missing_ok=True)
 
-    def plan(self, entries: Entries, beside: Beside | None = None) -> SharedPlan:
-        """What a change of these tables means for their files. ``beside``: the session that is written with it."""
+    def plan(self, entries: Entries, session_mark: SessionMark | None = None) -> SharedPlan:
+        """Plan the writes for changes of these tables. ``session_mark``: the session that is written in the same
+        unit."""
         plan = SharedPlan([], [])
         for (name, key), (_, after) in entries.items():
             if after is ABSENT:
                 plan.after.append(partial(self.forget, name, key))
                 continue
             path = self._path(name, key)
-            if name in WITH_SESSION and beside is not None:
-                # Until the session has its part of the unit this is only meant: a kill in between leaves neither.
+            if name in WITH_SESSION and session_mark is not None:
+                # The entry is provisional until the session is written: a kill in between leaves neither.
                 meant = path.with_suffix(_MEANT)
-                write = self._writing(name, key, after, meant, beside)
+                write = self._writing(name, key, after, meant, session_mark)
                 plan.before.append((write, partial(meant.unlink, missing_ok=True)))
                 plan.after.append(partial(self._make_true, meant, path))
                 continue
             if not SHARED[name].by_digest:
-                # A way back that needs no room on the disk: the old file under another name.
-                kept = folder.temporary(path)
-                plan.before.append((partial(_keep_old, path, kept), partial(_put_back, path, kept)))
-                plan.after.append(partial(kept.unlink, missing_ok=True))
+                # For the undo, a hard link to the old file, which needs no disk space.
+                backup = folder.temporary(path)
+                plan.before.append((partial(_keep_old, path, backup), partial(_put_back, path, backup)))
+                plan.after.append(partial(backup.unlink, missing_ok=True))
             plan.before.append((self._writing(name, key, after), None))
         return plan
 
     def _writing(
-        self, name: str, key: Key, after: Any, path: Path | None = None, beside: Beside | None = None
+        self, name: str, key: Key, after: Any, path: Path | None = None, session_mark: SessionMark | None = None
     ) -> Callable[[], None]:
         path = path or self._path(name, key)
-        told = {"key": key, "value": SHARED[name].encode(after), **({"beside": beside} if beside is not None else {})}
-        entry = with_check(orjson.dumps(told)) + b"\n"
+        content = {
+            "key": key,
+            "value": SHARED[name].encode(after),
+            **({"beside": session_mark} if session_mark is not None else {}),
+        }
+        entry = with_check(orjson.dumps(content)) + b"\n"
         data = after.data if name == "blobs" else None
 
         def write() -> None:
@@ -167,7 +172,7 @@ class SharedFiles:
         return write
 
     def read_blob(self, sha: str) -> bytes | None:
-        """The bytes that this digest names; None, and an entry that does not read, when the file has others."""
+        """Return the bytes of this digest; if the file has others, mark the entry as unreadable and return None."""
         path = self._path("blobs", sha)
         data = folder.read(path.with_suffix(".bin"))
         if data is not None and sha256(data).hexdigest() == sha:
@@ -183,8 +188,8 @@ class SharedFiles:
         folder.sync_folder(path.parent)
         self._unread.pop(path, None)
 
-    def tidy(self, is_written: Callable[[Beside], bool]) -> None:
-        """End what a process that died had begun: what was only meant comes true if its session was written."""
+    def tidy(self, is_written: Callable[[SessionMark], bool]) -> None:
+        """Complete the work of a process that died: a provisional entry becomes valid if its session was written."""
         for name in SHARED:
             folder.remove_temporary(self._root / name)
             for meant in (self._root / name).glob(f"*{_MEANT}"):
@@ -197,13 +202,13 @@ class SharedFiles:
                     self._make_true(meant, meant.with_suffix(".json")) if true else meant.unlink()
 
     def collect(self, named: set[str]) -> None:
-        """Remove blobs that no session names. Only for whoever has read every session in full."""
+        """Remove blobs without references. The caller must have read every session completely."""
         for key in self.load("blobs"):
             if key not in named:
                 self.forget("blobs", key)
 
     def _path(self, name: str, key: Key) -> Path:
-        # No path is ever built from what somebody else has named.
+        # Paths are built from digests, never from names of other programs.
         named = key.encode() if isinstance(key, str) else orjson.dumps(key)
         return self._root / name / f"{sha256(named).hexdigest()}.json"
 
@@ -216,13 +221,13 @@ class SharedFiles:
                     folder.write_whole(target / "clew" / name / path.name, data, sync=False)
 
 
-def _keep_old(path: Path, kept: Path) -> None:
+def _keep_old(path: Path, backup: Path) -> None:
     with contextlib.suppress(FileNotFoundError):
-        os.link(path, kept)
+        os.link(path, backup)
 
 
-def _put_back(path: Path, kept: Path) -> None:
-    if kept.exists():
-        kept.rename(path)
+def _put_back(path: Path, backup: Path) -> None:
+    if backup.exists():
+        backup.rename(path)
     else:
         path.unlink(missing_ok=True)

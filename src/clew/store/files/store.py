@@ -1,7 +1,7 @@
-"""The file store: the memory store, with a codec that brings every unit to disk before it is applied.
+"""The file store: the memory store, with a codec that writes every unit to disk before it is applied.
 
-Units wait in one row. A round takes the first of each session, carries it out to see what it changes, takes that back,
-writes it down in a thread, and then carries it out for good: nobody reads what is not durable.
+Units wait in a queue. A round takes the first of each session, applies it to find its changes, reverts it, writes the
+changes in a thread, and then applies it permanently, so that no reader sees a change that is not durable.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class FileStore(Residence):
         self._power = power
         self._mint = mint
         self._shared = SharedTables(*(self._files.load(name) for name in SharedTables.__struct_fields__))
-        self._shared.calls.clear()  # they only grow, and are read when somebody asks
+        self._shared.calls.clear()  # they only grow, and are read on demand
         self._waiting: deque[Job] = deque()
         self._busy: set[str] = set()
         self._worker: asyncio.Task[None] | None = None
@@ -83,9 +83,9 @@ class FileStore(Residence):
         await asyncio.to_thread(check_room, self.path, self.path)
 
     def take_stock(self) -> None:
-        """Know every session, as the new owner, and remove what a process that died left of a unit that never was."""
+        """Read every session, as the new owner, and remove the remains of incomplete units."""
         there = self._take_in()
-        self._files.tidy(lambda beside: beside[0] in there and self._codec.is_written(*beside))
+        self._files.tidy(lambda session_mark: session_mark[0] in there and self._codec.is_written(*session_mark))
         self._shared.rules = self._files.load("rules")
         for what in self._files.unread:
             log.warning("%s", what)
@@ -93,7 +93,7 @@ class FileStore(Residence):
             self._collect(there)
 
     def _may_collect(self) -> bool:
-        """Whether everything reads: what does not may name what nobody else does."""
+        """Return whether everything is readable: an unreadable session may refer to any blob."""
         return not self._damages and not self._files.unread
 
     def _collect(self, there: list[str]) -> None:
@@ -102,7 +102,7 @@ class FileStore(Residence):
         if newest is not None and newest.session_id in messages:
             loaded = self._codec.load(newest.session_id)
             if loaded is not None and loaded.damages:
-                # Its note is from before the damage, which no change of the files told of.
+                # The damage did not change the signature of the files, so that the note seemed valid.
                 self._damages.note(newest.session_id, loaded)
                 return
             messages[newest.session_id] = loaded.value.messages if loaded is not None else ()
@@ -125,7 +125,7 @@ class FileStore(Residence):
         self._waiting.append(Job(unit, future))
         if self._worker is None:
             self._worker = asyncio.get_running_loop().create_task(self._work())
-        return self._told_of(unit, future)
+        return self._notify_on_commit(unit, future)
 
     async def _work(self) -> None:
         try:
@@ -145,7 +145,7 @@ class FileStore(Residence):
             for job in jobs:
                 try:
                     if not self._codec.capabilities.chunk_durable:
-                        await asyncio.to_thread(self._watch.check)  # much is taken in without a look at the disk
+                        await asyncio.to_thread(self._watch.check)  # many units are accepted without a write
                     for session_id in sessions_of(job.unit):
                         await self._bring(session_id)
                     await self._bring_days(job.unit)
@@ -170,7 +170,7 @@ class FileStore(Residence):
             self._watch_idle()
 
     async def _bring_days(self, unit: u.Unit) -> None:
-        """Have the days at hand that calls are added to: of a session that goes, or of none."""
+        """Load the days of calls that are added to the shared table: of a deleted session, or of none."""
         calls = [
             write.call for write in unit.writes if isinstance(write, u.PutCall) and unit.session_id == u.STORE_WIDE
         ]
@@ -181,7 +181,7 @@ class FileStore(Residence):
             self._shared.calls.update(await asyncio.to_thread(self._files.load, "calls", days))
 
     def _plan(self, job: Job) -> Planned | None:
-        """See what the unit changes, without leaving a trace; None when it has its answer already."""
+        """Plan a unit's writes without changing anything; None if it has its outcome already."""
         try:
             outcome = self._apply(job.unit)
             if isinstance(outcome, u.Refused):
@@ -190,8 +190,8 @@ class FileStore(Residence):
             try:
                 saving = self._saving(job.unit, outcome)
                 held = self._residents.get(job.unit.session_id) if saving is not None else None
-                beside = (job.unit.session_id, self._codec.mark(job.unit.session_id, held.memo)) if held else None
-                shared = self._files.plan(outcome.of(self._shared.tables()), beside)
+                session_mark = (job.unit.session_id, self._codec.mark(job.unit.session_id, held.memo)) if held else None
+                shared = self._files.plan(outcome.of(self._shared.tables()), session_mark)
             finally:
                 outcome.undo()
         except Exception as error:
@@ -223,7 +223,7 @@ class FileStore(Residence):
         self._notes.forget(session_id)
 
     def _settle(self, plan: Planned, error: BaseException | None) -> None:
-        """The unit is durable, or it never was."""
+        """Apply a durable unit, or report its failure."""
         if self._copy is not None:
             self._copy.note(plan.job.unit.session_id)
         if error is not None:
@@ -248,7 +248,7 @@ class FileStore(Residence):
     def _is_awaited(self, session_id: str) -> bool:
         return session_id in self._busy or any(session_id in sessions_of(job.unit) for job in self._waiting)
 
-    # Reading what is not one session's
+    # Shared tables
 
     async def load_calls(self, session_id: str | None) -> tuple[ModelCall, ...]:
         if session_id is not None:
@@ -275,9 +275,9 @@ class FileStore(Residence):
 
     async def open_events(self, session_id: str | None = None) -> tuple[LedgerEvent, ...]:
         found = await super().open_events(session_id)
-        # What went out and does not read went out all the same.
-        went = (event_key("out", one.source, one.source_id, one.attempt) for one in found)
-        return tuple(one for one, key in zip(found, went, strict=True) if not self._files.is_unread("events", key))
+        # An unreadable outgoing event was sent still.
+        sent = (event_key("out", one.source, one.source_id, one.attempt) for one in found)
+        return tuple(one for one, key in zip(found, sent, strict=True) if not self._files.is_unread("events", key))
 
     async def find_blob(self, sha256: str, owner: str | None = None) -> Blob | None:
         await self._reload("blobs")
@@ -289,17 +289,17 @@ class FileStore(Residence):
         data = None if known is None else await asyncio.to_thread(self._files.read_blob, sha256)
         if known is not None and data is not None:
             return replace(known, data=data)
-        # Whoever brings the bytes once more mends it.
+        # Storing the blob again repairs it.
         self._shared.blobs.pop(sha256, None)
         self._files.must_read("blobs", sha256)
         return None
 
     async def _reload(self, name: Literal["prompts", "rules", "blobs"]) -> None:
-        """Without the lock somebody else may have added to a table."""
+        """Without the lock, read a table again, since another process may have added to it."""
         if self._lock is None:
             setattr(self._shared, name, await asyncio.to_thread(self._files.load, name))
 
-    # Care
+    # Maintenance
 
     async def find_full_session(self, session_id: str) -> FullSession | None:
         whole = await super().find_full_session(session_id)
@@ -345,7 +345,7 @@ class FileStore(Residence):
         return {id_: look_of(self._codec, id_) for id_ in wanted}
 
     async def _peek(self, session_id: str) -> SessionValue | None:
-        """A session to read from, without having it in memory afterwards when it was not there before."""
+        """Return a session's value without caching it."""
         value = self._values.get(session_id)
         if value is None:
             loaded = await asyncio.to_thread(self._read_files, session_id)

@@ -1,4 +1,4 @@
-"""The tables of a session as JSON: one line for each."""
+"""The JSON form of a session's tables."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _NAMING: Final = frozenset({"messages", "turns", "moves", "calls"})
 
 
 class Table(NamedTuple):
-    """How the entries of a table are written: its values, and the key that a value was kept under.
+    """The encoding of a table's entries: of the values, and of the keys.
 
-    ``record_type`` is what a record of it is called in a log. A reader who does not know it passes it over. Messages
-    have none: they are written in the form that other programs read, too.
+    ``record_type`` is the type of its records in a log. Readers ignore unknown types. Messages have none: they are
+    written in the form that other programs read.
     """
 
     record_type: str | None
@@ -58,7 +58,7 @@ def _encode_session(session: Session) -> dict[str, Any]:
 def _encode_state(state: SessionState) -> dict[str, Any]:
     encoded: dict[str, Any] = msgspec.to_builtins(state)
     if state.runner is None:
-        del encoded["runner"]  # a folder has one owner, who need not say so
+        del encoded["runner"]  # a folder has a single owner
     return encoded
 
 
@@ -78,9 +78,9 @@ TABLES: Final[dict[str, Table]] = {
     "pruned": _of("prune", Pruned, lambda key: (int(key[0]), str(key[1]), int(key[2]))),
     "calls": _of("call", ModelCall),
 }
-"""Every table of a session. One that is added to :class:`SessionValue` gets its line here."""
+"""Every table of a session. One that is added to :class:`SessionValue` must be added here."""
 TABLE_OF: Final = {table.record_type: name for name, table in TABLES.items() if table.record_type is not None}
-"""By what its records are called."""
+"""Tables by the type of their records."""
 
 
 def load_entry(value: SessionValue, name: str, key: Any, encoded: Any) -> None:
@@ -89,7 +89,7 @@ def load_entry(value: SessionValue, name: str, key: Any, encoded: Any) -> None:
 
 
 def decode_entry(value: SessionValue, name: str, encoded: Any) -> Any:
-    """An entry as one of this session: where a file lies says whose it is, not what is written in it."""
+    """Return an entry with the id of this session: the path of a file determines the session, not its contents."""
     one = TABLES[name].decode(encoded)
     session_id = value.row["session"].id
     if name == "row":
@@ -100,5 +100,5 @@ def decode_entry(value: SessionValue, name: str, encoded: Any) -> Any:
 
 
 def dump_table(value: SessionValue, name: str) -> list[list[Any]]:
-    """A table as pairs of key and value."""
+    """Return a table as pairs of key and value."""
     return [[key, TABLES[name].encode(one)] for key, one in getattr(value, name).items()]

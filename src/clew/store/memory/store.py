@@ -80,7 +80,7 @@ class MemoryStore(MemoryMoment, MemoryTriggers):
             future.set_result(u.Committed() if isinstance(outcome, Change) else outcome)
         except Exception as error:
             future.set_exception(error)
-        return self._told_of(unit, future)
+        return self._notify_on_commit(unit, future)
 
     async def commit(self, unit: u.Unit) -> u.Outcome:
         return await self.submit(unit)

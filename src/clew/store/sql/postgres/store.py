@@ -68,15 +68,15 @@ class PostgresStore(Watched, SqlMoment, SqlTriggers, SqlMaintenance):
         self._open_writers()
 
     def submit(self, unit: Unit) -> asyncio.Future[Outcome]:
-        return self._told_of(unit, self._open_writers().submit(unit))
+        return self._notify_on_commit(unit, self._open_writers().submit(unit))
 
     def submit_all(self, units: Sequence[Unit], answered: Answered, *, awaited: bool) -> None:
         def notify(answers: Sequence[tuple[int, Answer]]) -> None:
             try:
-                if self._told is not None:
+                if self._on_commit is not None:
                     for index, answer in answers:
                         if isinstance(answer, Committed):
-                            self._told(units[index])
+                            self._on_commit(units[index])
             finally:
                 answered(answers)
 

@@ -104,15 +104,15 @@ class SqliteStore(Watched, SqlMoment, SqlTriggers, SqlMaintenance):
         check_room(self.path, self.path.parent)
 
     def submit(self, unit: Unit) -> asyncio.Future[Outcome]:
-        return self._told_of(unit, self._open_writer().submit(unit))
+        return self._notify_on_commit(unit, self._open_writer().submit(unit))
 
     def submit_all(self, units: Sequence[Unit], answered: Answered, *, awaited: bool) -> None:
         def notify(answers: Sequence[Answer]) -> None:
             try:
-                if self._told is not None:
+                if self._on_commit is not None:
                     for unit, answer in zip(units, answers, strict=True):
                         if isinstance(answer, Committed):
-                            self._told(unit)
+                            self._on_commit(unit)
             finally:
                 answered(list(enumerate(answers)))
 
