@@ -13,7 +13,7 @@ from clew.transcript.damage import DAMAGED, NOT_ALL_READABLE
 from clew.transcript.line import LineTurn, line_turns
 from clew.transcript.message import MessageRow
 from clew.transcript.portable import PortableSession, tree_of
-from clew.transcript.projection import hidden_messages, kept_tails_of
+from clew.transcript.projection import compaction_tails, hidden_messages
 from clew.transcript.view import compaction_data, visible_view
 
 __all__ = ["MARKS", "Block", "Mark", "Passage", "Piece", "about", "left_out", "passages_of", "piece_of", "shown_time"]
@@ -77,7 +77,7 @@ def passages_of(portable: PortableSession, *, hidden: bool = False) -> tuple[Pas
     """Return the current conversation and the queue; with ``hidden`` all messages, by time."""
     rows, tree = {row.id: row for row in portable.messages}, tree_of(portable)
     queued = {entry.message_id for entry in portable.queue}
-    marks: dict[str, Mark] = {id_: why.by for id_, why in hidden_messages(tree, kept_tails_of(tree, rows)).items()}
+    marks: dict[str, Mark] = {id_: why.by for id_, why in hidden_messages(tree, compaction_tails(tree, rows)).items()}
     marks |= {row.id: "cancelled" for row in rows.values() if row.is_cancelled}
     marks |= dict.fromkeys(queued, "queued")
     holders: dict[str, str] = {}

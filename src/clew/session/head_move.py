@@ -14,7 +14,7 @@ from clew.store.base import Moment
 from clew.store.unit import LinkMessage, MoveHead, OpenTurn, SetHidden, Write
 from clew.transcript.head import Added, moved, newly_hidden, restart_turn, with_turn
 from clew.transcript.line import line_turns
-from clew.transcript.projection import KeptTail
+from clew.transcript.projection import CompactionTail
 from clew.transcript.turn import MoveReason, Tree, Turn
 
 __all__ = ["load_move", "plan_move", "plan_restart"]
@@ -44,7 +44,7 @@ async def load_move(
     return after, plan_move(deeper.tree, deeper.tails, reach.session_id, to_turn_id, now, why, new=new)[1]
 
 
-def _in_force(tree: Tree, tails: Iterable[KeptTail]) -> list[tuple[str | None, int]]:
+def _in_force(tree: Tree, tails: Iterable[CompactionTail]) -> list[tuple[str | None, int]]:
     """Return the summaries on the line, by the values that determine which messages they cover."""
     by_turn = {tail.turn_id: (tail.tail_start_id, tail.at) for tail in tails}
     return [by_turn[turn.id] for turn in line_turns(tree) if turn.id in by_turn]
@@ -52,7 +52,7 @@ def _in_force(tree: Tree, tails: Iterable[KeptTail]) -> list[tuple[str | None, i
 
 def plan_move(
     tree: Tree,
-    tails: Iterable[KeptTail],
+    tails: Iterable[CompactionTail],
     session_id: str,
     to_turn_id: str | None,
     now: int,

@@ -10,7 +10,7 @@ from clew.errors import ClewError, ContextTooLarge, InternalError
 from clew.live.base import Event, RunningCall, Status
 from clew.session.host import Host
 from clew.store.unit import EpochIs, SetTurn, Unit
-from clew.transcript.turn import TOLD_OF_ERRORS
+from clew.transcript.turn import SHOWN_ERROR_KEYS
 from clew.transcript.turn_state import TurnStatus
 
 __all__ = ["Progress", "problem_of"]
@@ -70,6 +70,6 @@ def problem_of(error: BaseException) -> dict[str, Any]:
     if isinstance(error, ContextTooLarge):
         return {"code": error.code, "message": str(error), "branch": error.ids.get("branch")}
     if isinstance(error, ClewError):
-        ids: dict[str, Any] = {name: error.ids[name] for name in TOLD_OF_ERRORS if name in error.ids}
+        ids: dict[str, Any] = {name: error.ids[name] for name in SHOWN_ERROR_KEYS if name in error.ids}
         return {"code": error.code, "message": str(error), **ids}
     return {"code": InternalError.code, "message": f"internal error in clew: {type(error).__name__}: {error}"}

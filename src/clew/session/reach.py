@@ -18,7 +18,7 @@ from clew.store.base import Moment
 from clew.store.paths import PathTurn
 from clew.transcript.line import LineTurn, end_of_line
 from clew.transcript.message import MessageRow
-from clew.transcript.projection import KeptTail
+from clew.transcript.projection import CompactionTail
 from clew.transcript.session import SessionState
 from clew.transcript.turn import HeadMove, Tree, Turn
 from clew.transcript.view import Compaction, find_compaction
@@ -41,7 +41,7 @@ class Reach(msgspec.Struct, frozen=True):
     to: str | None
     tree: Tree
     compactions: tuple[Compaction, ...]
-    tails: tuple[KeptTail, ...]
+    tails: tuple[CompactionTail, ...]
     is_cut: bool
 
 
@@ -135,7 +135,7 @@ async def _read(
 async def _floor(held: Moment, session_id: str, meeting: Turn, tails: Collection[str | None]) -> int:
     """How far up other summaries can tell of other messages: the depth above which none does."""
     above, depths = meeting.compaction_turn_id, [0]
-    newest: tuple[KeptTail, ...] = ()
+    newest: tuple[CompactionTail, ...] = ()
     seen: set[str] = set()
     while above is not None and above not in seen and not newest:
         seen.add(above)
@@ -156,7 +156,7 @@ async def _tails_above(
     session_id: str,
     first: Turn,
     links: dict[str, tuple[str, ...]],
-    tails: Iterable[KeptTail],
+    tails: Iterable[CompactionTail],
 ) -> list[str]:
     """Where tails begin above the first turn of those that were read, in the order of the line."""
     found: dict[str, int] = {}
@@ -171,10 +171,10 @@ async def _tails_above(
 
 async def _summaries(
     held: Moment, session_id: str, path: Iterable[PathTurn]
-) -> tuple[tuple[Compaction, ...], tuple[KeptTail, ...]]:
+) -> tuple[tuple[Compaction, ...], tuple[CompactionTail, ...]]:
     """The compactions among these turns, and what each kept."""
     compactions: list[Compaction] = []
-    tails: list[KeptTail] = []
+    tails: list[CompactionTail] = []
     for turn, messages in path:
         if turn.kind != "compaction":
             continue
@@ -182,9 +182,9 @@ async def _summaries(
         found, at = find_compaction((LineTurn(turn, tuple(rows)),)), turn.settled_at or turn.created_at
         if found is not None:
             compactions.append(found)
-            tails.append(KeptTail(turn.id, found.tail_start_id, at))
+            tails.append(CompactionTail(turn.id, found.tail_start_id, at))
         elif not rows and turn.tail_start_id is not None:
-            tails.append(KeptTail(turn.id, turn.tail_start_id, at))
+            tails.append(CompactionTail(turn.id, turn.tail_start_id, at))
     return tuple(compactions), tuple(tails)
 
 

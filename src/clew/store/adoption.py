@@ -21,7 +21,7 @@ from clew.transcript.line import line_messages
 from clew.transcript.message import MessageRow
 from clew.transcript.metadata import PAUSED_KEY, cancelled, projection_of
 from clew.transcript.part import COMPACTION_PART
-from clew.transcript.projection import Hidden, hidden_messages, kept_tails_of
+from clew.transcript.projection import Hidden, compaction_tails, hidden_messages
 from clew.transcript.rollup import sum_usage
 from clew.transcript.session import Session
 from clew.transcript.turn import HeadMove, MoveReason, Tree, Turn, TurnKind, with_parent
@@ -128,7 +128,7 @@ class _Walk:
     def find_hidden_end(self) -> tuple[list[tuple[Turn, MessageRow | None]], int | None]:
         """Return the line, and the position where the messages hidden by other programs at its end begin."""
         line = [(turn, self.shared.rows.get(id_)) for turn, id_ in line_messages(self._tree)]
-        known = hidden_messages(self._tree, kept_tails_of(self._tree, self.shared.rows))
+        known = hidden_messages(self._tree, compaction_tails(self._tree, self.shared.rows))
         first: int | None = None
         for at in reversed(range(len(line))):
             row = line[at][1]
@@ -262,8 +262,8 @@ class _Walk:
     def project(self) -> None:
         """Update the stored visibility of the adopted messages, and of those this affects, to match the tree."""
         tree, old = self._tree, self.shared.tree
-        tails = kept_tails_of(tree, self.shared.rows)
-        before, after = hidden_messages(old, kept_tails_of(old, self.shared.rows)), hidden_messages(tree, tails)
+        tails = compaction_tails(tree, self.shared.rows)
+        before, after = hidden_messages(old, compaction_tails(old, self.shared.rows)), hidden_messages(tree, tails)
         changed = self.touched | {id_ for id_ in {**before, **after} if before.get(id_) != after.get(id_)}
         hidden: dict[str, Hidden | None] = {}
         for id_ in sorted(changed & self.shared.rows.keys() - self.queue.keys()):

@@ -22,12 +22,12 @@ class Holder(msgspec.Struct, frozen=True):
 
 
 class KnownTurn(msgspec.Struct, frozen=True):
-    """A turn with the ids of its messages. ``told_by`` are the messages that describe it to a user, in order: the
+    """A turn with the ids of its messages. ``described_by`` are the messages that describe it to a user, in order: the
     user's messages, and for a compaction all it holds."""
 
     turn: Turn
     messages: tuple[str, ...]
-    told_by: tuple[MessageRow, ...]
+    described_by: tuple[MessageRow, ...]
 
 
 class TurnPage(msgspec.Struct, frozen=True):

@@ -16,7 +16,7 @@ from clew.transcript.message import MessageRow
 from clew.transcript.metadata import merge
 from clew.transcript.packed import PackedRows
 from clew.transcript.portable import Blob, PortableSession, Prompt, Queued, in_order, named_blobs, tree_of
-from clew.transcript.projection import Hidden, hidden_messages, kept_tails_of
+from clew.transcript.projection import Hidden, compaction_tails, hidden_messages
 from clew.transcript.rollup import book_message
 from clew.transcript.turn import Step
 from clew.transcript.turn_state import OPEN, START
@@ -132,7 +132,7 @@ def plan_insert(portable: PortableSession, now: int, more: Sequence[u.Write] = (
     tree = tree_of(portable)
     marking = {id_ for turn in tree.turns.values() if turn.kind == "compaction" for id_ in tree.links.get(turn.id, ())}
     rows = {row.id: row for row in portable.messages if row.id in marking} if marking else {}
-    hidden: dict[str, Hidden | None] = dict(hidden_messages(tree, kept_tails_of(tree, rows)))
+    hidden: dict[str, Hidden | None] = dict(hidden_messages(tree, compaction_tails(tree, rows)))
 
     def plan() -> Iterator[u.Write]:
         yield u.InsertSession(msgspec.structs.replace(portable.session, head_turn_id=None))

@@ -50,7 +50,7 @@ class Telemetry:
     """The metrics and spans of one engine."""
 
     def __init__(self) -> None:
-        self.figures = Metrics()
+        self.metrics = Metrics()
         self._created: Spans | None = None
 
     @property
@@ -128,9 +128,9 @@ class Telemetry:
                 doing.error = _error_type(error)
                 raise
             finally:
-                self.figures.count(figure, *labels, doing.ended)
+                self.metrics.count(figure, *labels, doing.ended)
                 if seconds is not None:
-                    self.figures.time(seconds, time.perf_counter() - started, *labels)
+                    self.metrics.time(seconds, time.perf_counter() - started, *labels)
                 if span is not None and spans is not None:
                     span.set_attributes(
                         doing.attributes if ended_as is None else {**doing.attributes, ended_as: doing.ended}
@@ -155,16 +155,16 @@ class Telemetry:
         provider, model = call.model.provider_id, call.model.model_id
         took = ((call.ended_at or call.asked_at) - call.asked_at) / 1000
         first = None if call.first_chunk_at is None else (call.first_chunk_at - call.asked_at) / 1000
-        figures, usage = self.figures, call.usage
-        figures.count("clew_model_calls_total", provider, model, call.purpose, call.ended)
-        figures.time("clew_model_call_seconds", took, provider, model)
+        metrics, usage = self.metrics, call.usage
+        metrics.count("clew_model_calls_total", provider, model, call.purpose, call.ended)
+        metrics.time("clew_model_call_seconds", took, provider, model)
         if first is not None:
-            figures.time("clew_first_chunk_seconds", first, provider, model)
+            metrics.time("clew_first_chunk_seconds", first, provider, model)
         for type_ in ("input", "output", "reasoning", "cache_read", "cache_write"):
             if tokens := getattr(usage, type_):
-                figures.count("clew_tokens_total", provider, model, type_, by=tokens)
+                metrics.count("clew_tokens_total", provider, model, type_, by=tokens)
         if call.cost_usd:
-            figures.count("clew_cost_usd_total", provider, model, by=call.cost_usd)
+            metrics.count("clew_cost_usd_total", provider, model, by=call.cost_usd)
         spans = self._spans
         if spans is None or not (spans.traces or spans.measures):
             return

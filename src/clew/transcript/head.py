@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 import msgspec
 
 from clew.transcript.line import line_messages, tail_place
-from clew.transcript.projection import Hidden, KeptTail, hidden_messages
+from clew.transcript.projection import CompactionTail, Hidden, hidden_messages
 from clew.transcript.turn import HeadMove, MoveReason, Tree, Turn, with_parent
 from clew.transcript.view import Compaction
 
@@ -32,7 +32,7 @@ class Added(msgspec.Struct, frozen=True):
 
     turn: Turn
     messages: tuple[str, ...]
-    tail: KeptTail | None = None
+    tail: CompactionTail | None = None
 
 
 def holding_at(
@@ -83,7 +83,7 @@ def restart_turn(
     if not later:
         return parent_id, ()
     carried = copied_compaction(tree.turns[later[-1].turn_id], carried_id, parent_id)
-    tail = KeptTail(carried_id, later[-1].tail_start_id, carried.settled_at or carried.created_at)
+    tail = CompactionTail(carried_id, later[-1].tail_start_id, carried.settled_at or carried.created_at)
     return carried_id, (Added(carried, (later[-1].marker.id,), tail),)
 
 
@@ -116,7 +116,7 @@ def newest_rewind(moves: Iterable[HeadMove]) -> HeadMove | None:
 
 
 def newly_hidden(
-    before: Tree, after: Tree, tails: Iterable[KeptTail], tails_after: Iterable[KeptTail] | None = None
+    before: Tree, after: Tree, tails: Iterable[CompactionTail], tails_after: Iterable[CompactionTail] | None = None
 ) -> dict[str, Hidden | None]:
     """Return the messages whose projection differs between two trees, each with the new one."""
     tails = tuple(tails)

@@ -340,8 +340,10 @@ def from_client(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
     return {key: value for key, value in (metadata or {}).items() if key not in OWN_MESSAGE_KEYS}
 
 
-def check_metadata(metadata: Mapping[str, Any] | None, where: str = "metadata", most: int = MAX_METADATA_BYTES) -> None:
-    """Raise for metadata that no store can hold or that exceeds ``most`` bytes as JSON."""
+def check_metadata(
+    metadata: Mapping[str, Any] | None, where: str = "metadata", max_bytes: int = MAX_METADATA_BYTES
+) -> None:
+    """Raise for metadata that no store can hold or that exceeds ``max_bytes`` bytes as JSON."""
     if metadata is not None and not isinstance(metadata, Mapping):
         raise InvalidInput(f"{where} must be an object")
     plain = dict(metadata or {})
@@ -350,8 +352,8 @@ def check_metadata(metadata: Mapping[str, Any] | None, where: str = "metadata", 
         size = len(orjson.dumps(plain))
     except (TypeError, ValueError, RecursionError):
         size = 0
-    check_metadata_size(size, where, most)
-    check_value(plain, where, max_bytes=_VALUE_SIZE_FACTOR * most)
+    check_metadata_size(size, where, max_bytes)
+    check_value(plain, where, max_bytes=_VALUE_SIZE_FACTOR * max_bytes)
 
 
 def check_stored_metadata(metadata: Mapping[str, Any], own: Container[str], where: str) -> None:
@@ -360,11 +362,11 @@ def check_stored_metadata(metadata: Mapping[str, Any], own: Container[str], wher
     check_metadata({key: value for key, value in metadata.items() if key not in own}, where)
 
 
-def check_metadata_size(size: int, where: str = "metadata", most: int = MAX_METADATA_BYTES) -> None:
-    """Raise for metadata of more than ``most`` bytes as JSON."""
-    if size > most:
+def check_metadata_size(size: int, where: str = "metadata", max_bytes: int = MAX_METADATA_BYTES) -> None:
+    """Raise for metadata of more than ``max_bytes`` bytes as JSON."""
+    if size > max_bytes:
         raise UnsupportedValue(
-            f"{where} has {size:,} bytes as JSON; the limit is {most:,}. Store the data elsewhere "
+            f"{where} has {size:,} bytes as JSON; the limit is {max_bytes:,}. Store the data elsewhere "
             "and a reference to it here",
             where=where,
         )

@@ -1,11 +1,11 @@
-"""A mirror: a message that streams elsewhere, as its viewers here have been shown it.
+"""A mirror: the state of a message that is streamed by another process, as viewers of this process have seen it.
 
-It is fed by two sources in any mixture. Chunks, one after the other, as the stream elsewhere has them; and the
-message as it is stored, which may be further by any number of chunks that nobody can have any more: then the difference
-is said in chunks of its own. Either way a client ends up with what is stored, shown once and in order.
+It is updated by chunks, one after the other, as the other process streams them, and by the stored message, which may be
+ahead by chunks that are not available any more: the mirror then makes chunks for the difference. Either way a client
+has the stored message in the end, without repetitions and in order.
 
-A stored text does not say under which id the stream elsewhere goes on with it, so viewers know it by another, and
-chunks are renamed on their way. No I/O, and no knowledge of numbers: that the chunks fit is the caller's to see to.
+A stored text does not have the id under which the other process continues it, so viewers know it by another id, and
+chunks are renamed. No I/O and no chunk numbers: the caller ensures that the chunks fit.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from clew.transcript import chunk as c
 from clew.transcript.fold import Fold
 from clew.transcript.fold_part import continues
 from clew.transcript.part import STEP_START, Part, kind_of, state_of
-from clew.transcript.replay import Diverged, growth_chunks, kept_id, part_chunks
+from clew.transcript.replay import Diverged, growth_chunks, part_chunks, stored_id
 
 __all__ = ["Mirror", "Unplaced"]
 
@@ -35,7 +35,7 @@ class Unplaced(Exception):
 
 
 class Mirror:
-    """What viewers here hold of one assistant message."""
+    """The state of one assistant message in the viewers of this process."""
 
     def __init__(self, message_id: str) -> None:
         self.began = False
@@ -69,7 +69,7 @@ class Mirror:
         return shown
 
     def catch_up(self, parts: Sequence[Part], metadata: Mapping[str, Any]) -> list[c.Chunk]:
-        """What leads on from what was shown to the message as it is stored now."""
+        """Return the chunks that turn the message as shown into the one that is stored now."""
         before, open_ids = self.parts, self._fold.open_ids
         if not continues(parts, before):
             raise Diverged("the stored message does not match what was shown")
@@ -148,7 +148,7 @@ class Mirror:
         return {index: id_ for index, id_ in self._fold.open_ids.items() if kind_of(self._fold.part(index)) == kind}
 
     def _fresh_id(self, part: Part, index: int, open_ids: Mapping[int, str]) -> str:
-        if (own := kept_id(part)) is not None:
+        if (own := stored_id(part)) is not None:
             return own
         id_ = f"stored-{index}"
         while id_ in open_ids.values():

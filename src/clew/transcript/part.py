@@ -24,12 +24,12 @@ from clew.ids import SessionIdForm, is_session_id
 Part: TypeAlias = Mapping[str, Any]
 
 COMPACTION_PART: Final = "data-compaction"
-KEPT_PART: Final = "data-kept"
+PRESERVED_PART: Final = "data-kept"
 """Holds records imported from another program that have no equivalent in clew. Neither shown nor sent."""
 MAX_LISTED_FILES: Final = 200
 """Read files, and as many modified ones, that a compaction lists by name; the rest are only counted."""
 STEP_START: Final = "step-start"
-UNSEEN: Final = frozenset({STEP_START, KEPT_PART})
+UNSEEN: Final = frozenset({STEP_START, PRESERVED_PART})
 """Kinds of parts that are not shown to people."""
 OWN: Final = "clew"
 """The key of clew's own data in ``providerMetadata``."""

@@ -24,7 +24,7 @@ from clew.transcript.message import MessageRow
 from clew.transcript.turn import HeadMove, Tree, Turn
 from clew.transcript.view import find_compaction
 
-__all__ = ["Hidden", "KeptTail", "hidden_messages", "kept_tails_of"]
+__all__ = ["CompactionTail", "Hidden", "compaction_tails", "hidden_messages"]
 
 
 class Hidden(msgspec.Struct, frozen=True):
@@ -34,7 +34,7 @@ class Hidden(msgspec.Struct, frozen=True):
     by: Literal["rewind", "compaction", "refused"]
 
 
-class KeptTail(msgspec.Struct, frozen=True):
+class CompactionTail(msgspec.Struct, frozen=True):
     """The tail of a compaction turn: everything from ``tail_start_id`` on."""
 
     turn_id: str
@@ -42,20 +42,20 @@ class KeptTail(msgspec.Struct, frozen=True):
     at: int
 
 
-def kept_tails_of(tree: Tree, rows: Mapping[str, MessageRow]) -> tuple[KeptTail, ...]:
+def compaction_tails(tree: Tree, rows: Mapping[str, MessageRow]) -> tuple[CompactionTail, ...]:
     """Return the tails of a session's compactions, from the marker messages in their turns."""
-    tails: list[KeptTail] = []
+    tails: list[CompactionTail] = []
     for turn in tree.turns.values():
         if turn.kind != "compaction":
             continue
         messages = tuple(rows[message_id] for message_id in tree.links.get(turn.id, ()) if message_id in rows)
         compaction = find_compaction((LineTurn(turn, messages),))
         if compaction is not None:
-            tails.append(KeptTail(turn.id, compaction.tail_start_id, turn.settled_at or turn.created_at))
+            tails.append(CompactionTail(turn.id, compaction.tail_start_id, turn.settled_at or turn.created_at))
     return tuple(tails)
 
 
-def hidden_messages(tree: Tree, tails: Iterable[KeptTail] = ()) -> dict[str, Hidden]:
+def hidden_messages(tree: Tree, tails: Iterable[CompactionTail] = ()) -> dict[str, Hidden]:
     """Return every hidden message with its reason. ``tails`` are the session's compactions, in any order."""
     path, links = line_turns(tree), tree.links
     hidden = _left_messages(tree)
@@ -104,7 +104,7 @@ def _left_by(turns: Mapping[str, Turn], moves: Sequence[HeadMove]) -> dict[str, 
     return dict(reversed(moves_by_turn.items()))
 
 
-def _summarised(line: list[tuple[str, str]], tails: Mapping[str, KeptTail]) -> dict[str, Hidden]:
+def _summarised(line: list[tuple[str, str]], tails: Mapping[str, CompactionTail]) -> dict[str, Hidden]:
     """Return the messages the compactions on the line cover, each with the first compaction that covers it."""
     covering = [tails[turn_id] for turn_id in dict.fromkeys(turn_id for turn_id, _ in line) if turn_id in tails]
     starts = [tail_place(line, tail.turn_id, tail.tail_start_id) for tail in covering]

@@ -32,7 +32,7 @@ from clew.transcript import chunk as c
 from clew.transcript.chunk import UNSET, Chunk, FinishReason, UnsetType
 from clew.transcript.part import STEP_START, Part, is_call, kind_of, state_of, tool_name
 
-__all__ = ["Diverged", "growth_chunks", "kept_id", "part_chunks", "replay"]
+__all__ = ["Diverged", "growth_chunks", "part_chunks", "replay", "stored_id"]
 
 _T = TypeVar("_T")
 _CALL_KEYS: Final = ("input", "title", "callProviderMetadata", "rawInput")
@@ -125,7 +125,7 @@ def growth_chunks(before: Part, after: Part, id_: str | None) -> list[c.Chunk]:
     return chunks
 
 
-def kept_id(part: Part) -> str | None:
+def stored_id(part: Part) -> str | None:
     """Return the stored id of a reasoning; other parts have none."""
     return str(part["id"]) if kind_of(part) == "reasoning" and isinstance(part.get("id"), str) else None
 

@@ -1,9 +1,9 @@
-"""What a client has seen of a message: its place in a stream, which holds across connections.
+"""The position of a client in the stream of a message, which is valid across connections.
 
-A server shows a message from its first part whenever somebody joins, with its deltas joined and under other ids, and
-always at least as far as anybody was shown it. So a place is no number: it is how many parts of each kind have come,
-how much of each text, and how far each tool call is. What a later connection shows of that again is left out; the rest
-goes on under the ids that were seen first. ``web/client/src/seen.ts`` is the same for browsers; one test holds both.
+A server sends a message from its first part to every new connection, with its deltas joined and under other ids, and at
+least as far as any client has seen it. So the position is not a number: it is the number of parts of each kind, the
+length of each text, and the state of each tool call. Repetitions in a later connection are left out; the rest continues
+under the ids that were seen first. ``web/client/src/seen.ts`` is the same for browsers; one test covers both.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Chunk = dict[str, Any]
 _ENDINGS: Final = frozenset({"finish", "abort", "error"})
 _LAST: Final = frozenset({"finish", "abort"})
 _GOES_ON: Final = frozenset({"tool-calls", "error"})
-"""How a message ends that its turn may go on from: after a cut by itself, where nobody is there to say so."""
+"""The end of a message whose turn may continue by itself after a cut."""
 _OF_CALL: Final = ("providerExecuted", "toolMetadata")
 """What is said of a call as a whole, at its beginning or with its end."""
 _CALL_ENDS: Final = frozenset({"tool-output-error", "tool-output-denied", "tool-input-error"})
@@ -45,7 +45,7 @@ class _Call:
 
 
 class _Pass:
-    """How far one connection is."""
+    """The position of one connection."""
 
     def __init__(self) -> None:
         self.counts: dict[str, int] = {}
@@ -82,12 +82,12 @@ class Seen:
         return self._now.asks
 
     def join_again(self) -> None:
-        """What comes now is another connection's, from the first part."""
+        """Begin another connection, which starts with the first part."""
         for message in self._messages.values():
             message.join_again()
 
     def take(self, chunk: Chunk) -> list[Chunk]:
-        """What of a chunk was not seen before."""
+        """Return the part of a chunk that was not seen before."""
         if chunk["type"] == "start":
             self._now = self._messages.setdefault(chunk.get("messageId"), _Message())
             self.turn_id = (chunk.get("messageMetadata") or {}).get("turn_id") or self.turn_id
@@ -96,7 +96,7 @@ class Seen:
 
 
 class _Message:
-    """What was seen of one message."""
+    """The position in one message."""
 
     def __init__(self) -> None:
         self._joined_again = self._began = False
@@ -124,7 +124,7 @@ class _Message:
         if kind in _ENDINGS:
             self._endings.add(kind)
         elif any(one["type"] != "message-metadata" for one in fresh):
-            # What is said of a message after its end does not begin it anew.
+            # A chunk about a message after its end does not begin it again.
             self._endings.clear()
         return fresh if self._joined_again else [chunk]
 
@@ -156,7 +156,7 @@ class _Message:
         return [{"type": "message-metadata", "messageMetadata": changed}] if changed else []
 
     def _merge(self, chunk: Chunk) -> dict[str, Any]:
-        """What of a message's metadata is new."""
+        """Return the new part of a message's metadata."""
         told = chunk.get("messageMetadata") or {}
         changed = {
             key: value for key, value in told.items() if key not in self._metadata or self._metadata[key] != value
@@ -203,7 +203,7 @@ class _Message:
             return [] if is_known else [chunk]
         if kind == "tool-input-delta":
             rest = self._pass.grow("call", chunk["toolCallId"], len(chunk["inputTextDelta"])) - call.written
-            # That nothing was written is something else than that nobody wrote yet.
+            # Empty arguments differ from arguments that have not begun.
             was_begun, call.begun = call.begun, True
             if rest <= 0 and was_begun:
                 return []

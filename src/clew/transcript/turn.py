@@ -20,7 +20,7 @@ from clew.transcript.usage import Usage
 
 __all__ = [
     "NOT_REPORTED",
-    "TOLD_OF_ERRORS",
+    "SHOWN_ERROR_KEYS",
     "HeadMove",
     "MoveReason",
     "Step",
@@ -39,7 +39,7 @@ TurnKind = Literal["normal", "compaction"]
 MoveReason = Literal["turn", "rewind", "unrewind", "goto", "compaction", "branch"]
 
 
-TOLD_OF_ERRORS: Final = ("cause", "provider_id", "key_name")
+SHOWN_ERROR_KEYS: Final = ("cause", "provider_id", "key_name")
 """Error details stored besides code and message, if present; front ends build their texts from them."""
 
 

@@ -17,7 +17,7 @@ from clew.transcript.line import LineTurn, tail_place
 from clew.transcript.message import Message, MessageRow, sent_message, shown_message
 from clew.transcript.part import COMPACTION_PART, call_id_of, data_of, notice_part, output_text, text_part
 from clew.transcript.pruned import Pruned, prune_part, pruned_through
-from clew.transcript.turn import TOLD_OF_ERRORS, Turn
+from clew.transcript.turn import SHOWN_ERROR_KEYS, Turn
 from clew.transcript.turn_state import OPEN
 
 __all__ = [
@@ -324,6 +324,6 @@ def ending_of(turn: Turn) -> dict[str, Any] | None:
     if turn.stopped == "step_limit" and turn.max_steps is not None:
         ending["max_steps"] = turn.max_steps
     if turn.error:
-        details = {key: str(turn.error[key]) for key in TOLD_OF_ERRORS if key in turn.error}
+        details = {key: str(turn.error[key]) for key in SHOWN_ERROR_KEYS if key in turn.error}
         ending["error"] = {**{key: str(turn.error.get(key, "")) for key in ("code", "message")}, **details}
     return ending

@@ -184,7 +184,7 @@ def _made(turn: Turn) -> tuple[int, int]:
 def _records(parts: tuple[PartRow, ...], program: Program) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for part in parts:
-        held = p.data_of(part.data, p.KEPT_PART)
+        held = p.data_of(part.data, p.PRESERVED_PART)
         if held is not None and held.get("program") == program and isinstance(held.get("records"), list):
             found += [record for record in held["records"] if isinstance(record, dict)]
     return found

@@ -290,7 +290,7 @@ class _Importer:
             size += len(msgspec.json.encode(record))
             if size >= MAX_PRESERVED_BYTES:
                 size = 0
-                parts.append({"type": p.KEPT_PART, "data": {"program": self._foreign.program, "records": []}})
+                parts.append({"type": p.PRESERVED_PART, "data": {"program": self._foreign.program, "records": []}})
             parts[-1]["data"]["records"].append(record)
         return parts
 

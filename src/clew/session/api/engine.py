@@ -448,7 +448,7 @@ class Engine(Operations):
             "clew_running_sessions": ("Sessions with an active run here.", float(running)),
             "process_cpu_seconds_total": ("CPU time of this process.", time.process_time()),
         }
-        return self.host.telemetry.figures.text(now)
+        return self.host.telemetry.metrics.text(now)
 
     async def check_ready(self) -> None:
         """Raise if no run can start here now: it is closing, has lost its lease, or cannot use its store."""

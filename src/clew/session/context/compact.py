@@ -34,7 +34,7 @@ from clew.store.base import Moment
 from clew.store.unit import AddPruned, EpochIs, Refused, Unit
 from clew.transcript.head import moved, newly_hidden, with_turn
 from clew.transcript.message import MessageRow, PartRow
-from clew.transcript.projection import KeptTail
+from clew.transcript.projection import CompactionTail
 from clew.transcript.session import Session
 from clew.transcript.turn import Tree, Turn, with_parent
 
@@ -178,7 +178,7 @@ async def load_covered(store: Moment, session_id: str, open_turn: Turn | None, t
 
 def plan_marker(
     tree: Tree,
-    tails: tuple[KeptTail, ...],
+    tails: tuple[CompactionTail, ...],
     turn: Turn,
     marker: MessageRow,
     tail_start_id: str,
@@ -207,7 +207,7 @@ def plan_marker(
         grown = msgspec.structs.replace(grown, turns={**grown.turns, open_turn.id: below})
     else:
         guards.append(u.NoOpenTurn())
-    hidden = newly_hidden(tree, grown, tails, (*tails, KeptTail(turn.id, tail_start_id, now)))
+    hidden = newly_hidden(tree, grown, tails, (*tails, CompactionTail(turn.id, tail_start_id, now)))
     if hidden:
         writes.append(u.SetHidden(hidden))
     return u.Unit(session_id, tuple(writes), tuple(guards), sync="power")

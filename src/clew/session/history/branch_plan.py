@@ -23,7 +23,7 @@ from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.metadata import merge
 from clew.transcript.part import COMPACTION_PART, approval_of, is_open_call
 from clew.transcript.portable import FreshIds, PortableSession, Rename, rename_part, rename_row, tree_of
-from clew.transcript.projection import Hidden, hidden_messages, kept_tails_of
+from clew.transcript.projection import Hidden, compaction_tails, hidden_messages
 from clew.transcript.session import Session
 from clew.transcript.turn import HeadMove, Turn, with_parent
 from clew.transcript.turn_state import OPEN
@@ -163,7 +163,7 @@ def plan_branch(
         )
     )
     hidden: dict[str, Hidden | None] = dict(
-        hidden_messages(tree, kept_tails_of(tree, {row.id: row for row in inserted}))
+        hidden_messages(tree, compaction_tails(tree, {row.id: row for row in inserted}))
     )
     return (*writes, u.SetHidden(hidden)) if hidden else tuple(writes)
 

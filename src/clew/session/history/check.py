@@ -21,7 +21,7 @@ from clew.transcript.fold_part import continues
 from clew.transcript.message import MessageRow
 from clew.transcript.metadata import projection_of
 from clew.transcript.part import blob_of, output_text
-from clew.transcript.projection import Hidden, hidden_messages, kept_tails_of
+from clew.transcript.projection import Hidden, compaction_tails, hidden_messages
 from clew.transcript.pruned import Pruned
 from clew.transcript.rollup import sum_usage
 from clew.transcript.spend import UsageQuery
@@ -247,7 +247,7 @@ def _check_membership(
 
 def wrong_projections(tree: Tree, messages: Mapping[str, MessageRow]) -> dict[str, Hidden | None]:
     """Return the messages whose ``hidden_at`` and ``hidden_by`` contradict the tree, each with the right value."""
-    truth = hidden_messages(tree, kept_tails_of(tree, messages))
+    truth = hidden_messages(tree, compaction_tails(tree, messages))
     wrong: dict[str, Hidden | None] = {}
     for row in messages.values():
         hidden = truth.get(row.id)

@@ -31,9 +31,9 @@ from clew.store.base import get_session
 from clew.store.portable import load_portable, plan_rows
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.metadata import MODEL_WAS_KEY, projection_of
-from clew.transcript.part import KEPT_PART
+from clew.transcript.part import PRESERVED_PART
 from clew.transcript.portable import PortableSession, tree_of
-from clew.transcript.projection import Hidden, hidden_messages, kept_tails_of
+from clew.transcript.projection import Hidden, compaction_tails, hidden_messages
 from clew.transcript.session import Model, Session
 from clew.transcript.turn import Turn
 
@@ -152,7 +152,7 @@ def plan_growth(held: PortableSession, arriving: PortableSession, now: int) -> _
     new_rows = tuple(row for row in arriving.messages if row.id not in rows)
     new_turns = tuple(turn for turn in arriving.turns if turn.id not in turns)
     has_changed = any(
-        part.type != KEPT_PART for row in arriving.messages for part in _removed_parts(rows.get(row.id), row)
+        part.type != PRESERVED_PART for row in arriving.messages for part in _removed_parts(rows.get(row.id), row)
     )
     ended = [] if has_changed else list(_changed_ends(turns, arriving.turns))
     if not changed and not new_rows and not new_turns and not ended:
@@ -196,7 +196,7 @@ def plan_growth(held: PortableSession, arriving: PortableSession, now: int) -> _
         writes.append(u.SetTurn(turn.id, turn.status, turn.settled_at, data))
     # The times of earlier head moves come from this store, so what they hid stays hidden since then.
     tree = tree_of(replace(arriving, moves=(*held.moves, *rest.moves)))
-    tails = kept_tails_of(tree, {row.id: row for row in arriving.messages})
+    tails = compaction_tails(tree, {row.id: row for row in arriving.messages})
     hidden: dict[str, Hidden | None] = dict(hidden_messages(tree, tails))
     hidden |= {
         id_: None for id_, row in rows.items() if projection_of(row.metadata)[0] is not None and id_ not in hidden

@@ -22,7 +22,7 @@ from clew.store.base import Store, get_turn
 from clew.system_prompt.assemble import Section, sections_of, sent_text
 from clew.transcript.line import LineTurn
 from clew.transcript.message import Message
-from clew.transcript.part import KEPT_PART, kind_of
+from clew.transcript.part import PRESERVED_PART, kind_of
 from clew.transcript.pruned import pruned_through
 from clew.transcript.session import Model
 from clew.transcript.turn import Step, Turn
@@ -154,7 +154,7 @@ async def load_request(store: Store, turn_id: str, index: int | None = None) -> 
 
 def _as_sent(message: Message) -> Message:
     """Return the message without parts preserved for another program, which are never sent to a model."""
-    parts = [part for part in message.parts if kind_of(part) != KEPT_PART]
+    parts = [part for part in message.parts if kind_of(part) != PRESERVED_PART]
     return message if len(parts) == len(message.parts) else msgspec.structs.replace(message, parts=parts)
 
 

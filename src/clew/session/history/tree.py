@@ -163,4 +163,4 @@ def words_of_summary(turns: int) -> str:
 
 
 def _label(known: KnownTurn) -> str:
-    return words_of_turn(known.turn, known.messages, {row.id: row for row in known.told_by})
+    return words_of_turn(known.turn, known.messages, {row.id: row for row in known.described_by})

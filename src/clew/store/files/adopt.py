@@ -19,7 +19,7 @@ from clew.transcript.iso_time import milliseconds
 from clew.transcript.message import MessageRow, PartRow, Role
 from clew.transcript.metadata import merge
 from clew.transcript.part import COMPACTION_PART, STEP_START
-from clew.transcript.projection import hidden_messages, kept_tails_of
+from clew.transcript.projection import compaction_tails, hidden_messages
 from clew.transcript.turn import HeadMove, MoveReason, Turn, with_parent
 
 __all__ = ["adopt", "project_hidden"]
@@ -191,7 +191,7 @@ class _Adoption:
 def project_hidden(value: SessionValue) -> None:
     """Mark the messages that compactions of another program hide."""
     tree = value.tree()
-    hidden = hidden_messages(tree, kept_tails_of(tree, value.messages))
+    hidden = hidden_messages(tree, compaction_tails(tree, value.messages))
     for row in list(value.messages.values()):
         one = hidden.get(row.id)
         metadata = merge(row.metadata, {}, ("hidden_at", "hidden_by"))

@@ -22,7 +22,7 @@ from clew.store.files.record import content_text, is_marker
 from clew.transcript.iso_time import iso
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.metadata import merge
-from clew.transcript.part import COMPACTION_PART, KEPT_PART, data_of, tool_name
+from clew.transcript.part import COMPACTION_PART, PRESERVED_PART, data_of, tool_name
 
 __all__ = ["BOUNDARY", "decode_message", "encode_message", "plain_metadata", "plain_records", "with_unknown_keys"]
 
@@ -293,7 +293,7 @@ def _preserved(shape: dict[str, Any]) -> dict[str, Any]:
                 holes += [["toolCalls", place, result]] if result and isinstance(call[result], str) else []
     for *way, key in holes:
         _at(preserved, way)[key] = None
-    return {"type": KEPT_PART, "data": {"program": _PROGRAM, "shape": preserved, "holes": holes, "parts": 0}}
+    return {"type": PRESERVED_PART, "data": {"program": _PROGRAM, "shape": preserved, "holes": holes, "parts": 0}}
 
 
 def _at(shape: Any, way: Sequence[Any]) -> Any:
@@ -303,7 +303,7 @@ def _at(shape: Any, way: Sequence[Any]) -> Any:
 
 
 def _preserved_of(part: PartRow) -> dict[str, Any] | None:
-    preserved = data_of(part.data, KEPT_PART)
+    preserved = data_of(part.data, PRESERVED_PART)
     return preserved if preserved is not None and preserved.get("program") == _PROGRAM else None
 
 

@@ -46,7 +46,7 @@ class Change:
             _set(table, key, after)
 
     def of(self, tables: dict[str, dict[Any, Any]]) -> dict[tuple[str, Any], tuple[Any, Any]]:
-        """What was done to these tables: by table and key the entry before and after, each once."""
+        """Return the changes to these tables: by table and key the entry before and after."""
         names = {id(table): name for name, table in tables.items()}
         found: dict[tuple[str, Any], tuple[Any, Any]] = {}
         for table, key, before, after in self.done:

@@ -193,7 +193,7 @@ class MemoryMoment(MemoryConversations, MemoryHistoryPages, MemoryPaths, MemoryR
     ) -> T:
         """See :meth:`clew.store.base.Moment.at_once`."""
         value = await self._find(session_id)
-        # What is in memory is read without a wait, and so nobody writes in between.
+        # Reads of memory do not await, so that no write happens in between.
         held = MemoryMoment()
         held._values = {} if value is None else {session_id: value}
         held._shared = self._shared

@@ -1,4 +1,4 @@
-"""What people look at of sessions that are held as values."""
+"""Pages of a session's history, for sessions that are held as values."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class MemoryHistoryPages(MemoryTables):
         turns = {id_: _known(value, id_) for id_ in named if id_ in value.turns}
         summarised: dict[str, int] = {}
         for id_, known in turns.items():
-            compaction = find_compaction([LineTurn(known.turn, known.told_by)])
+            compaction = find_compaction([LineTurn(known.turn, known.described_by)])
             if compaction is not None:
                 line = [(above, held) for above in value.path(id_) for held in value.links.get(above.id, ())]
                 summarised[id_] = turns_before_tail(line, id_, compaction.tail_start_id)

@@ -1,4 +1,4 @@
-"""What a session's value holds, for the event log of a store that keeps values: see :mod:`clew.store.facts`."""
+"""The current state of a session's value, for the event log of a store: see :mod:`clew.store.facts`."""
 
 from __future__ import annotations
 

@@ -168,7 +168,7 @@ class SessionValue(msgspec.Struct, eq=True, dict=True):
 
     @property
     def spend(self) -> Spend:
-        """What the session itself has spent, without its subagents."""
+        """The session's own spend, without its subagents."""
         calls = self.calls.values()
         cost = add_costs(call.cost_usd for call in calls)
         return Spend(len(calls), sum(call.usage.total for call in calls), cost, 0)
@@ -239,7 +239,7 @@ class SessionValue(msgspec.Struct, eq=True, dict=True):
             case u.SetTitle(title, by, tries):
                 self._patch_session(change, u.PatchSession(named(self.row["session"].metadata, title, by, tries)))
             case _:
-                raise InternalError(f"nobody carries out {type(write).__name__}")
+                raise InternalError(f"unknown kind of write: {type(write).__name__}")
 
     def _grow_tree(
         self, change: Change, write: u.OpenTurn | u.SetTurn | u.MoveTurn | u.LinkMessage | u.MoveHead

@@ -60,7 +60,7 @@ class MemoryStore(MemoryMoment, MemoryTriggers):
         return "memory:"
 
     def announce(self, url: str | None) -> None:
-        """Nobody else can open this store."""
+        """Do nothing: no other process can open this store."""
 
     async def check_writable(self) -> None:
         """Do nothing: memory can always be written."""
@@ -160,7 +160,7 @@ class MemoryStore(MemoryMoment, MemoryTriggers):
             case u.PutSchedule(schedule):
                 known = shared.schedules.get(schedule.id)
                 if known is None or known.routing != schedule.routing:
-                    # One that is kept says why it cannot run, also when somebody has removed the files of its session.
+                    # A stored schedule may stay although its session was removed: it reports why it cannot run.
                     self._must_be_there(schedule.routing.session_id)
                 change.put(shared.schedules, schedule.id, schedule)
             case u.DropSchedule(schedule_id):

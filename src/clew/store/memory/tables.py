@@ -1,4 +1,4 @@
-"""What the memory store holds: a value for each session, and tables of what belongs to no single one."""
+"""The contents of the memory store: a value for each session, and shared tables."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def event_key(direction: Direction, source: str, source_id: str, attempt: int) -
 
 
 class SharedTables(msgspec.Struct):
-    """What sessions share. Each field is a table, which file stores write and read by its name."""
+    """Tables shared by all sessions. File stores write and read each field by its name."""
 
     prompts: dict[str, str] = {}
     blobs: dict[str, Blob] = {}
@@ -74,7 +74,7 @@ class MemoryTables(Watched):
         """Before something unfinished is looked for: every session that has something is in memory then."""
 
     def _spend_of(self, session_id: str) -> Spend:
-        """What a session has spent itself; nothing where there is none."""
+        """Return the session's own spend; zero if there is no session."""
         value = self._values.get(session_id)
         return value.spend if value is not None else Spend(0, 0, 0.0, 0)
 

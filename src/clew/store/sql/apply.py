@@ -219,7 +219,7 @@ class UnitWriter:
 
     def _apply_write(self, session_id: str, write: u.Write) -> None:
         """Apply one write: the kinds that chunks, steps and turns consist of by lookup, the others after flushing."""
-        handler = _USUAL.get(type(write))
+        handler = _HANDLERS.get(type(write))
         if handler is not None:
             handler(self, session_id, write)
         else:
@@ -447,7 +447,7 @@ def set_hidden(sql: Statements, session_id: str, hidden: Mapping[str, Hidden | N
     return found
 
 
-_USUAL: Final[Mapping[type[u.Write], Callable[[UnitWriter, str, Any], None]]] = {
+_HANDLERS: Final[Mapping[type[u.Write], Callable[[UnitWriter, str, Any], None]]] = {
     u.AppendChunks: UnitWriter._append_chunks,
     u.MarkFolded: UnitWriter._mark_folded,
     u.RecordStep: UnitWriter._book_step,

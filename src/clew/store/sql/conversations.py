@@ -86,16 +86,16 @@ class SqlConversations(SqlLists):
         kept: bool = False,
         near: bool = False,
     ) -> LineSlice | None:
-        reader, kept_lines = line_reader.LineReader(sql, session_id, keep_damaged=keep_damaged), self._reads.lines
+        reader, cached_lines = line_reader.LineReader(sql, session_id, keep_damaged=keep_damaged), self._reads.lines
         if reader.state is None:
             return None
-        is_cached = kept and kept_lines is not None and kept_lines.holds(session_id)
+        is_cached = kept and cached_lines is not None and cached_lines.holds(session_id)
         if near and self._reads.on_spot and not is_cached:
             raise TooLong
         if near and not is_cached and has_longer_view(sql, session_id, turns):
             return None
-        if kept and keep_damaged and turns is None and kept_lines is not None:
-            return reader.kept_view(kept_lines)
+        if kept and keep_damaged and turns is None and cached_lines is not None:
+            return reader.cached_view(cached_lines)
         return reader.view(turns)
 
     @reading_session

@@ -79,7 +79,7 @@ class KeptLine(msgspec.Struct, frozen=True):
 
     @property
     def untouched(self) -> int:
-        """How many turns from its beginning are as they were."""
+        """Return the number of unchanged turns at its beginning."""
         first = min((self.places[id_] for id_ in self.touched if id_ in self.places), default=len(self.turns))
         if first < len(self.turns):
             return first
@@ -92,7 +92,7 @@ class KeptLine(msgspec.Struct, frozen=True):
 
 
 class KeptLines:
-    """May be asked, and told, in any thread. ``is_known``: whether nobody else has written to a session."""
+    """A thread-safe cache of lines. ``is_known``: whether no other process has written to a session."""
 
     def __init__(self, is_known: Callable[[str | None], bool], max_bytes: int = MAX_BYTES) -> None:
         self._is_known = is_known
@@ -146,7 +146,7 @@ class KeptLines:
             line.touched[id_] = commit
 
     def _cut(self, session_id: str, line: KeptLine, head: str | None) -> None:
-        """The head went back: what it left is projected anew, there and when it comes back."""
+        """Note a move of the head back: the messages that it left are projected again, now and when it returns."""
         place = next((n for n, entry in enumerate(line.turns, 1) if entry.turn.id == head), 0)
         self._drop(session_id)
         if place:
@@ -205,7 +205,7 @@ class KeptLines:
             if not self._is_known(session_id) or (held is not None and held.at > commit):
                 return
             if held is None and self._written.get(session_id, self._before) > commit:
-                return  # what was touched meanwhile nobody noted
+                return  # concurrent changes were not noted
             touched = {} if held is None else {id_: at for id_, at in held.touched.items() if at > commit}
             self._drop(session_id)
             compaction = line.turns[-1].turn.compaction_turn_id if line.turns else None

@@ -251,7 +251,7 @@ class LineReader:
         line = view_line(load, lambda id_: self._holder_depth(self._end, id_) is not None, compaction, turns)
         return replace(line, pruned=load_pruned(self._sql, self._session_id))
 
-    def kept_view(self, lines: KeptLines) -> LineSlice:
+    def cached_view(self, lines: KeptLines) -> LineSlice:
         """Return the view, reading only what is not cached or has changed since, and cache it."""
         commits = self._sql.first("get_commits", {})
         commit = commits[0] if commits else -1

@@ -87,7 +87,9 @@ class _TreeReader:
         named = sorted({move.to_turn_id for move in moves if move.to_turn_id is not None})
         found = self._sql.rows("load_turns_by_id", {"ids": rows.encode(named), "session_id": self._session_id})
         turns = {one.turn.id: one for one in self._to_known_turns(list(found))}
-        found_compactions = ((one.turn, find_compaction([LineTurn(one.turn, one.told_by)])) for one in turns.values())
+        found_compactions = (
+            (one.turn, find_compaction([LineTurn(one.turn, one.described_by)])) for one in turns.values()
+        )
         summarised = {turn.id: self._summarised(turn, one) for turn, one in found_compactions if one is not None}
         return MovePage(moves, turns, summarised)
 

@@ -51,7 +51,7 @@ async def test_moves_come_in_pages_with_the_turns_they_went_to(store: Store, scr
     assert page.moves == (tree.moves[3], tree.moves[2])
     assert page.turns == {id_: whole.turns[id_] for id_ in (turn_id, turns[2][0])}
     marker = await store.find_message(scribe.session_id, tree.links[turn_id][0])
-    assert page.turns[turn_id].told_by == (marker,)
+    assert page.turns[turn_id].described_by == (marker,)
 
 
 async def test_a_message_is_held_by_the_turn_of_the_line_else_by_the_newest(store: Store, scribe: Scribe) -> None:

@@ -115,16 +115,16 @@ def snippet_of(text: str, phrases: Sequence[Phrase]) -> str:
         for position in range(len(words))
         if position == 0 or _ends_sentence(text[words[position - 1][1] : words[position][0]])
     ]
-    best, most = 0, 0
+    best, best_score = 0, 0
     for position in positions:
         score, centred = _score(hits, positions, position, len(words))
-        if score > most:
-            best, most = centred, score
+        if score > best_score:
+            best, best_score = centred, score
         sentence = begins[bisect_right(begins, position) - 1]
         if sentence < position and len(words) > _SNIPPET_WORDS:
             score = _score(hits, positions, sentence, len(words))[0] + (100 if sentence else 120)
-            if score > most:
-                best, most = sentence, score
+            if score > best_score:
+                best, best_score = sentence, score
     end = best + _SNIPPET_WORDS
     pieces, at = ["…" if best else ""], words[best][0] if best else 0
     shown = hits[bisect_left(positions, best) : bisect_left(positions, end)]
