@@ -25,7 +25,7 @@ from clew.testing.scripted import ScriptedModel, say
 from clew.transcript.damage import seal_of
 from clew.transcript.line import line_messages, line_turns
 from clew.transcript.message import MessageRow, PartRow
-from clew.transcript.projection import hidden_messages, kept_tails_of
+from clew.transcript.projection import compaction_tails, hidden_messages
 from clew.transcript.turn import Tree, Turn
 
 
@@ -63,7 +63,7 @@ async def project_again(s: Scenario) -> None:
     """Bring the projections up to date after the tree was written by hand."""
     tree = await tree_of(s)
     rows = await rows_of(s)
-    truth = hidden_messages(tree, kept_tails_of(tree, rows))
+    truth = hidden_messages(tree, compaction_tails(tree, rows))
     await commit(s, SetHidden({id_: truth.get(id_) for id_ in rows}))
 
 

@@ -43,7 +43,7 @@ class OneOfSeveral:
     def capabilities(self) -> Capabilities:
         return msgspec.structs.replace(self._store.capabilities, many_processes=True)
 
-    def watch(self, told: Callable[[Unit], None]) -> None:
+    def watch(self, listener: Callable[[Unit], None]) -> None:
         pass
 
     async def commit(self, unit: Unit) -> Outcome:

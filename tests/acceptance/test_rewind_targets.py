@@ -18,7 +18,7 @@ from clew.testing.scenario import Scenario
 from clew.testing.scripted import FakeProviders, Gate, say, wait
 from clew.transcript.message import MessageRow
 from clew.transcript.metadata import projection_of
-from clew.transcript.projection import hidden_messages, kept_tails_of
+from clew.transcript.projection import compaction_tails, hidden_messages
 from tests.acceptance.conversations import (
     ACTIONS,
     Copies,
@@ -231,7 +231,7 @@ async def test_whatever_is_done_the_projections_are_those_of_the_tree(
                 assert await rows_of(s) == before
             tree, rows = await tree_of(s), await rows_of(s)
             assert set(before) <= set(rows)
-            truth = hidden_messages(tree, kept_tails_of(tree, rows))
+            truth = hidden_messages(tree, compaction_tails(tree, rows))
             expected = {id_: (hidden.at, hidden.by) for id_, hidden in truth.items()}
             assert {
                 id_: projection_of(row.metadata) for id_, row in rows.items() if "hidden_at" in row.metadata

@@ -23,7 +23,7 @@ from clew.session.history.views import load_messages
 from clew.store.base import Store, get_session
 from clew.store.history_pages import Holder
 from clew.transcript.line import line_messages, line_turns, path_to, turns_before_tail
-from clew.transcript.projection import kept_tails_of
+from clew.transcript.projection import compaction_tails
 from clew.transcript.turn import Tree
 from clew.transcript.view import annotate, visible_view
 
@@ -83,7 +83,7 @@ async def check_tree(store: Store, session_id: str, tree: Tree, limit: int) -> N
 async def check_reflog(store: Store, session_id: str, tree: Tree, limit: int) -> None:
     rows = {row.id: row for row in await store.load_messages(session_id, keep_damaged=True)}
     known = {turn.id: words_of_turn(turn, tree.links.get(turn.id, ()), rows) for turn in tree.turns.values()}
-    for tail in kept_tails_of(tree, rows):
+    for tail in compaction_tails(tree, rows):
         path = path_to(tree.turns, tail.turn_id)
         line = [(turn, message_id) for turn in path for message_id in tree.links.get(turn.id, ())]
         known[tail.turn_id] = words_of_summary(turns_before_tail(line, tail.turn_id, tail.tail_start_id))

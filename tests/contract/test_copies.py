@@ -37,7 +37,7 @@ from clew.testing.clock import FakeClock
 from clew.testing.scribe import MODEL, Scribe, settled
 from clew.transcript.line import LineTurn
 from clew.transcript.message import MessageRow, PartRow
-from clew.transcript.projection import hidden_messages, kept_tails_of
+from clew.transcript.projection import compaction_tails, hidden_messages
 from clew.transcript.pruned import Pruned
 from clew.transcript.session import Session
 from clew.transcript.turn import HeadMove, Turn
@@ -115,7 +115,7 @@ class Source:
         """Write the projections of a session, as the unit that moves its head would."""
         tree = await self.store.load_tree(session_id)
         rows = {row.id: row for row in await self.store.load_messages(session_id)}
-        truth = hidden_messages(tree, kept_tails_of(tree, rows))
+        truth = hidden_messages(tree, compaction_tails(tree, rows))
         await self.store.commit(Unit(session_id, (SetHidden({id_: truth.get(id_) for id_ in sorted(rows)}),)))
 
     def copying(self, session_id: str, turns: Sequence[LineTurn], inserted: frozenset[str] = frozenset()) -> CopyLine:

@@ -45,7 +45,7 @@ from clew.testing.store_suite.views import said
 from clew.transcript.line import line_messages, line_turns
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.model_call import ModelCall
-from clew.transcript.projection import Hidden, hidden_messages, kept_tails_of
+from clew.transcript.projection import Hidden, compaction_tails, hidden_messages
 from clew.transcript.pruned import Pruned
 from clew.transcript.session import Session
 from clew.transcript.turn import Turn
@@ -108,7 +108,7 @@ class History:
         session_id = session_id or self.scribe.session_id
         tree = await self.store.load_tree(session_id)
         rows = {row.id: row for row in await self.store.load_messages(session_id)}
-        truth = hidden_messages(tree, kept_tails_of(tree, rows))
+        truth = hidden_messages(tree, compaction_tails(tree, rows))
         changes: dict[str, Hidden | None] = {id_: truth.get(id_) for id_ in sorted(rows)}
         await self.store.commit(Unit(session_id, (SetHidden(changes),)))
 

@@ -25,7 +25,7 @@ from clew.store.unit import LinkMessage, OpenTurn, SetHidden, SetTurn, Write
 from clew.transcript.head import Added, restart_turn
 from clew.transcript.line import LineTurn, line_messages, line_turns, path_to
 from clew.transcript.message import MessageRow
-from clew.transcript.projection import kept_tails_of
+from clew.transcript.projection import compaction_tails
 from clew.transcript.turn import HeadMove, Tree, Turn
 from clew.transcript.view import compactions_of
 from tests.contract.test_random_histories import ACTIONS, History
@@ -48,7 +48,7 @@ class Moving(History):
             return
         id_, now = self.scribe.session_id, self.clock.now_ms()
         whole = await self.store.load_tree(id_)
-        tails = kept_tails_of(whole, {row.id: row for row in await self.store.load_messages(id_)})
+        tails = compaction_tails(whole, {row.id: row for row in await self.store.load_messages(id_)})
         new = tuple(
             Added(one.turn, tuple(link.message_id for link in more if isinstance(link, LinkMessage)))
             for one in more
@@ -91,7 +91,7 @@ class Moving(History):
                 status="completed",
                 settled_at=now,
             )
-            tails = kept_tails_of(whole, {row.id: row for row in await self.store.load_messages(id_)})
+            tails = compaction_tails(whole, {row.id: row for row in await self.store.load_messages(id_)})
             expected = plan_marker(whole, tails, turn, marker, tail, epoch=1, open_turn=open_turn)
             found = plan_marker(reach.tree, reach.tails, turn, marker, tail, epoch=1, open_turn=open_turn)
             assert (told(found.writes), found.guards) == (told(expected.writes), expected.guards)
@@ -134,7 +134,7 @@ class Moving(History):
             id=sibling_id, session_id=id_, parent_turn_id=parent, created_at=now, status="unanswered", settled_at=now
         )
         new = (*carried, Added(sibling, whole.links[turn.id][:1]))
-        tails = kept_tails_of(whole, rows)
+        tails = compaction_tails(whole, rows)
         expected = plan_move(whole, tails, id_, sibling_id, now, "rewind", new=new)
         found = await load_move(self.store, reach, sibling_id, now, "rewind", new=new)
         assert told(found[1]) == told(expected[1])

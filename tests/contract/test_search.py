@@ -19,7 +19,7 @@ from clew.store.sql.sqlite.store import SqliteStore
 from clew.store.unit import MoveHead, PatchSession, SetHidden
 from clew.testing.chunks import reasoning, text, tool_call, tool_error, tool_output
 from clew.testing.scribe import Scribe
-from clew.transcript.projection import hidden_messages, kept_tails_of
+from clew.transcript.projection import compaction_tails, hidden_messages
 from tests.contract.search_index import check_index, count, disk, pen, say, say_parts, snippets
 from tests.rounds import rounds
 
@@ -85,7 +85,7 @@ async def test_what_was_rewound_or_summarised_is_found_and_said_to_be_hidden(dis
     await pen.commit(MoveHead(None, 5, "rewind"))
     tree = await disk.load_tree(pen.session_id)
     rows = {row.id: row for row in await disk.load_messages(pen.session_id)}
-    await pen.commit(SetHidden(dict(hidden_messages(tree, kept_tails_of(tree, rows)))))
+    await pen.commit(SetHidden(dict(hidden_messages(tree, compaction_tails(tree, rows)))))
     hits = (await disk.search(SearchQuery("thimble"))).hits
     assert [(hit.role, hit.hidden, hit.snippet) for hit in hits] == [
         ("assistant", True, "second **thimble**"),

@@ -17,7 +17,7 @@ from clew.testing.chunks import text
 from clew.testing.scribe import Scribe, settled
 from clew.testing.scripted import ScriptedModel, cut_after, fail, say, then
 from clew.transcript.message import MessageRow, PartRow
-from clew.transcript.projection import hidden_messages, kept_tails_of
+from clew.transcript.projection import compaction_tails, hidden_messages
 from clew.transcript.turn import Turn
 
 
@@ -53,7 +53,7 @@ async def compact(scribe: Scribe, tail_start_id: str, summary: str) -> str:
     )
     tree = await scribe.store.load_tree(scribe.session_id)
     rows = {message.id: message for message in await scribe.store.load_messages(scribe.session_id)}
-    await scribe.commit(SetHidden(dict(hidden_messages(tree, kept_tails_of(tree, rows)))))
+    await scribe.commit(SetHidden(dict(hidden_messages(tree, compaction_tails(tree, rows)))))
     return row.id
 
 

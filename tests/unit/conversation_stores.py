@@ -16,7 +16,7 @@ from clew.testing.clock import FakeClock
 from clew.testing.scribe import Scribe
 from clew.transcript import chunk as c
 from clew.transcript.metadata import projection_of
-from clew.transcript.projection import hidden_messages, kept_tails_of
+from clew.transcript.projection import compaction_tails, hidden_messages
 
 replace = msgspec.structs.replace
 
@@ -61,7 +61,7 @@ class Told:
         """Write the projections as the unit of a head move would."""
         tree = await self.store.load_tree(self.session_id)
         rows = {row.id: row for row in await self.store.load_messages(self.session_id)}
-        truth = hidden_messages(tree, kept_tails_of(tree, rows))
+        truth = hidden_messages(tree, compaction_tails(tree, rows))
         stale = {id_: None for id_, row in rows.items() if projection_of(row.metadata) != (None, None)}
         await self.scribe.commit(SetHidden({**stale, **truth}))
 

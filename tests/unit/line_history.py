@@ -10,7 +10,7 @@ import msgspec
 
 from clew.transcript.line import LineTurn
 from clew.transcript.message import Message, MessageRow, PartRow, Role
-from clew.transcript.projection import Hidden, hidden_messages, kept_tails_of
+from clew.transcript.projection import Hidden, compaction_tails, hidden_messages
 from clew.transcript.turn import HeadMove, MoveReason, Tree, Turn, TurnKind, with_parent
 from clew.transcript.turn_state import TurnStatus
 
@@ -135,7 +135,7 @@ class History:
         return [LineTurn(turn, tuple(self.rows[id_] for id_ in self.links[turn.id])) for turn in self.path()]
 
     def projection(self) -> dict[str, Hidden]:
-        return hidden_messages(self.tree, kept_tails_of(self.tree, self.rows))
+        return hidden_messages(self.tree, compaction_tails(self.tree, self.rows))
 
     # The naive side.
 

@@ -11,7 +11,7 @@ from clew.errors import InternalError
 from clew.transcript.line import LineTurn, line_turns, path_to
 from clew.transcript.message import Message
 from clew.transcript.metadata import projection_of
-from clew.transcript.projection import Hidden, KeptTail, hidden_messages, kept_tails_of
+from clew.transcript.projection import CompactionTail, Hidden, compaction_tails, hidden_messages
 from clew.transcript.turn import HeadMove, Tree, Turn
 from clew.transcript.turn_state import OPEN
 from clew.transcript.view import find_compaction, model_view, visible_view
@@ -319,8 +319,8 @@ def test_a_compaction_turn_without_a_marker_counts_for_nothing() -> None:
     history = compacted()
     lost = [entry for entry in history.line_of_turns if entry.turn.id != "t4"]
     assert find_compaction([*lost, LineTurn(history.turns["t4"], ())]) is None
-    assert kept_tails_of(history.tree, {}) == ()
-    assert kept_tails_of(history.tree, history.rows) == (KeptTail("t4", "u3", history.now - 1),)
+    assert compaction_tails(history.tree, {}) == ()
+    assert compaction_tails(history.tree, history.rows) == (CompactionTail("t4", "u3", history.now - 1),)
 
 
 def test_a_compaction_part_in_a_normal_turn_is_a_part_like_any_other() -> None:
@@ -329,7 +329,7 @@ def test_a_compaction_part_in_a_normal_turn_is_a_part_like_any_other() -> None:
     history.turns["t4"] = msgspec.structs.replace(history.turns["t4"], kind="normal")
     assert find_compaction(history.line_of_turns) is None
     assert ids(model_view(history.line_of_turns)) == ["u1", "a1", "u2", "a2", "u3", "a3", "c1"]
-    assert kept_tails_of(history.tree, history.rows) == ()
+    assert compaction_tails(history.tree, history.rows) == ()
 
 
 @pytest.mark.parametrize("parent", ["t9", "t2"], ids=["missing", "circle"])

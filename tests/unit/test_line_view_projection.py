@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clew.transcript.line import end_of_line, line_messages, line_turns
-from clew.transcript.projection import hidden_messages, kept_tails_of
+from clew.transcript.projection import compaction_tails, hidden_messages
 from clew.transcript.view import model_view, visible_view
 from tests.unit.line_history import NAMES, History, allowed_operations
 
@@ -184,7 +184,7 @@ def test_reading_changes_nothing(script: list[tuple[str, int]]) -> None:
 def test_the_order_of_the_compactions_given_does_not_matter(script: list[tuple[str, int]]) -> None:
     """Neither do those that are off the line."""
     history = play(script, lambda _: None)
-    tails = kept_tails_of(history.tree, history.rows)
+    tails = compaction_tails(history.tree, history.rows)
     on_line = [tail for tail in tails if tail.turn_id in {turn.id for turn in history.path()}]
     assert (
         hidden_messages(history.tree, reversed(tails))
