@@ -157,6 +157,7 @@ class _Reader:
         blocks = list(_blocks(message))
         parts = [part for block in blocks for part in self._said(block, record, where)]
         model = text(message, "model")
+        said = [part["text"] for part in parts if part["type"] == "text"]
         known = self._answers.get(text(message, "id") or "")
         before = reading.find(text(record, "parentUuid"))
         while before is not None and before.kind == "note":
@@ -196,7 +197,6 @@ class _Reader:
         if known.usage is not None and (asked := text(record, "requestId")) is not None:
             known.noted = {"request_id": asked}
         if record.get("isApiErrorMessage") is True:
-            said = [part["text"] for part in parts if part["type"] == "text"]
             known.stopped, known.why = "failed", "\n".join(said) or None
 
     def _user(self, record: Record, message: Record, own: str, where: str) -> None:
@@ -285,8 +285,8 @@ class _Reader:
         said = "\n".join(block["text"] for block in _blocks(message) if isinstance(block.get("text"), str))
         boundary = self.reading.find(text(record, "parentUuid"))
         summary = {"summary": self.reading.cut(said, where), "auto": True}
-        if boundary is not None and boundary.kind == "compaction" and not boundary.summary.get("summary"):
-            boundary.summary = {**summary, **boundary.summary, "summary": summary["summary"]}
+        if boundary is not None and boundary.kind == "compaction" and not (boundary.summary or {}).get("summary"):
+            boundary.summary = {**summary, **(boundary.summary or {}), "summary": summary["summary"]}
             self.reading.alias(own, boundary)
         else:
             self._entry(record, own, where, kind="compaction", summary=summary)

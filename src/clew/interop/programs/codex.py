@@ -73,7 +73,8 @@ class _Reader:
         self._provider = "openai"
         self._model: Model | None = None
         self._spent: Usage | None = None
-        self._said: set[str] = set()
+        self._said = set[int]()
+        """Hashes of the texts so far: the texts would be the file once more."""
         self._number = 0
         self._copied = False
 
@@ -167,15 +168,16 @@ class _Reader:
             self.reading.preserve("the program's own instructions to the model", {**plain(item), "at": self._at}, where)
         elif parts:
             ignore(item, *_ITEM)
+            # The event that repeats the prompt joins the texts.
+            self._said |= {hash(words), hash("".join(part["text"] for part in parts if part["type"] == "text"))}
             self.reading.attach_deferred(self._add(self._new("prompt", parts=parts), where))
             self._step = None
-            # The event that repeats the prompt joins the texts.
-            self._said |= {words, "".join(part["text"] for part in parts if part["type"] == "text")}
 
     def _answer(self, parts: list[dict[str, Any]], where: str) -> None:
         """Add parts to the step, or begin the next one: a step ends with the first tool result."""
         if not parts:
             return
+        self._said |= {hash(part["text"]) for part in parts if "text" in part}
         step = self._step
         if step is None or any(part.get("state", "").startswith("output-") for part in step.parts):
             step = self._step = self._add(self._new("answer", parts=parts, model=self._model), where)
@@ -184,7 +186,6 @@ class _Reader:
             step.parts += parts
             self.reading.index(step, first)
         step.ended_at = max(step.ended_at, self._at)
-        self._said |= {part["text"] for part in parts if "text" in part}
 
     def _parts(self, item: Record, kind: str, where: str) -> Iterator[dict[str, Any]]:
         reading = self.reading
@@ -268,11 +269,11 @@ class _Reader:
             self._roll_back(count(event, "num_turns"))
         elif kind == "turn_aborted" and self._step is not None:
             self._step.stopped, self._step.why = "aborted", text(event, "reason")
-        elif kind == "user_message" and said is not None and said not in self._said:
+        elif kind == "user_message" and said is not None and hash(said) not in self._said:
             self._add(self._new("prompt", parts=[self.reading.text_part(said, where)]), where)
             self._step = None
-            self._said.add(said)
-        elif kind != "user_message" and not (kind in _REPEATED and (said is None or said in self._said)):
+            self._said.add(hash(said))
+        elif kind != "user_message" and not (kind in _REPEATED and (said is None or hash(said) in self._said)):
             self.reading.preserve(f"events of kind {kind[:40]}", record, where)
 
     def _count(self, info: object, where: str) -> None:

@@ -47,6 +47,7 @@ __all__ = [
     "sealed",
     "text",
     "time_of",
+    "unpacked",
     "used",
 ]
 
@@ -89,10 +90,12 @@ class Entry(msgspec.Struct, kw_only=True):
     why: str | None = None
     ended_at: int = 0
     tail: str | None = None
-    summary: dict[str, Any] = {}
-    noted: dict[str, Any] = {}
+    summary: dict[str, Any] | None = None
+    noted: dict[str, Any] | None = None
     """Metadata of the model call that produced an answer, stored with the step."""
     preserved: list[Record] = []
+    line_ids: tuple[str, ...] = ()
+    """The ids of its lines, for a program whose sessions are exported again."""
 
 
 class ForeignSession(msgspec.Struct, kw_only=True):
@@ -122,8 +125,8 @@ class ForeignSession(msgspec.Struct, kw_only=True):
     @property
     def first_words(self) -> str:
         """Return the start of the first prompt, for a session without a title."""
-        prompts = (said for entry in self.entries if entry.kind == "prompt" for said in texts_of(entry.parts))
-        return first_words(next(prompts, ""), 80)
+        prompts = (entry for entry in self.entries if entry.kind == "prompt")
+        return first_words(next((said for one in prompts for said in texts_of(map(unpacked, one.parts))), ""), 80)
 
     @property
     def updated_at(self) -> int:
@@ -153,7 +156,9 @@ class Reading:
         if entry.id in self.entries or entry.id in self._aliases:
             entry.id = f"{entry.id}/{len(self.entries)}"
             self.remark("two lines with one id", "changed", where)
-        entry.parent = self.known(entry.parent, where)
+        parent = self.known(entry.parent, where)
+        # Share the string with the parent: a large file names each entry twice.
+        entry.parent = self.entries[parent].id if parent in self.entries else parent
         if self._leading and entry.kind != "note":
             entry.preserved, self._leading = [*self._leading, *entry.preserved], []
         self.entries[entry.id] = self.last = entry
@@ -188,6 +193,7 @@ class Reading:
     def index(self, entry: Entry, first: int = 0) -> None:
         """Register the calls among an entry's parts, starting at part ``first``."""
         for place, part in enumerate(entry.parts[first:], first):
+            pack_texts(part)
             id_ = call_id_of(part)
             if id_ is not None:
                 self._calls[id_] = entry, place
@@ -209,6 +215,7 @@ class Reading:
         if not is_call(entry.parts[place]) or not is_open_call(entry.parts[place]):
             return False
         entry.parts[place] = {**entry.parts[place], **outcome}
+        pack_texts(entry.parts[place])
         entry.ended_at = max(entry.ended_at, at)
         for part in files or ():
             own = part.get("providerMetadata", {}).get("clew", {})
@@ -314,27 +321,30 @@ class Reading:
             self.remark("no session id: identified by the start of the file", "changed")
         self.attach_deferred(self.last)
         entries = list(self.entries.values())
-        if entries and entries[-1].kind == "compaction" and not entries[-1].summary.get("summary"):
+        if entries and entries[-1].kind == "compaction" and not (entries[-1].summary or {}).get("summary"):
             # Its summary was never written.
             entries.pop()
             self.remark("a compaction at the end without a summary", "lost")
         for entry in entries:
             if (tail := self.find(entry.tail)) is not None:
                 entry.tail = tail.id
-            if entry.kind == "compaction" and not entry.summary.get("summary"):
+            if entry.kind == "compaction" and not (entry.summary or {}).get("summary"):
                 # An empty summary would replace the whole conversation before it.
                 entry.kind, records = "note", entry.preserved
                 for record in records:
                     self.preserve(
                         "compactions without a summary: the messages before them are sent in full", record, "", entry
                     )
+        aliases: dict[str, list[str]] = {}
         if self.program in WRITTEN_BACK and not more.get("is_subagent"):
             for entry in entries:
                 if entry.kind != "note":
-                    entry.preserved.append({"type": LINE_IDS, "ids": [entry.id]})
+                    entry.line_ids = (entry.id,)
             for alias, id_ in self._aliases.items():
                 if (known := self.entries.get(id_)) is not None and known.kind != "note":
-                    known.preserved[-1]["ids"].append(alias)
+                    aliases.setdefault(id_, []).append(alias)
+            for id_, more_ids in aliases.items():
+                self.entries[id_].line_ids = (id_, *more_ids)
         if more.get("head") not in {entry.id for entry in entries}:
             more.pop("head", None)
         made = more.pop("created_at", 0) or min((entry.at for entry in entries), default=0)
@@ -354,6 +364,23 @@ class Reading:
 
 def _names_in(record: Record) -> Record:
     return {key: record[key] for key in ("id", "uuid") if key in record}
+
+
+_TEXTS: Final = ("text", "output", "errorText")
+
+
+def pack_texts(part: dict[str, Any]) -> None:
+    """Hold the texts of a part as UTF-8 until it is stored: one wide character makes a text four times as large."""
+    for key in _TEXTS:
+        value = part.get(key)
+        if isinstance(value, str) and not value.isascii():
+            part[key] = value.encode()
+
+
+def unpacked(part: dict[str, Any]) -> dict[str, Any]:
+    """Return a part with its texts as they were."""
+    packed = {key: part[key].decode() for key in _TEXTS if isinstance(part.get(key), bytes)}
+    return {**part, **packed} if packed else part
 
 
 def call_part(name: object, call_id: object, given: Any, provider: str | None = None, **noted: Any) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import msgspec
 
 from clew.errors import InvalidInput
 from clew.ids import SessionIdForm, derived_id, derived_session_id, is_alias
-from clew.interop.programs.foreign import MAX_PRESERVED_BYTES, Entry, ForeignSession
+from clew.interop.programs.foreign import LINE_IDS, MAX_PRESERVED_BYTES, Entry, ForeignSession, unpacked
 from clew.interop.programs.import_report import Program
 from clew.transcript import part as p
 from clew.transcript.message import MessageRow, PartRow, Role
@@ -34,6 +34,8 @@ _MAX_REPEATED: Final = 64 * 1024 * 1024
 _ENTRY_BYTES: Final = 1000
 """Estimated size of an answer without its texts."""
 replace = msgspec.structs.replace
+_TAKEN: Final[list[Any]] = []
+"""The parts of every entry whose own were taken out of it: it is never added to."""
 
 
 class ImportTarget(msgspec.Struct, frozen=True):
@@ -195,7 +197,9 @@ class _Importer:
                 if self._repeated > _MAX_REPEATED:
                     raise InvalidInput("it branches so often inside a turn that importing it would multiply its size")
                 # Without usage, which counts in the original turn.
-                self._answer(made, replace(entry, id=f"{entry.id}/{turn.id}", parts=parts, usage=None, preserved=[]))
+                self._answer(
+                    made, replace(entry, id=f"{entry.id}/{turn.id}", parts=parts, usage=None, preserved=[], line_ids=())
+                )
             else:
                 made.held.append(row_id)
             made.entries.append(entry)
@@ -252,7 +256,7 @@ class _Importer:
                 finished_at=max(entry.at, entry.ended_at),
                 finish_reason=entry.finish,
                 cost_usd=entry.cost_usd,
-                data=entry.noted,
+                data=entry.noted or {},
             )
             self._steps.append(step)
         elif entry.model is not None and "model" not in row.metadata:
@@ -271,7 +275,7 @@ class _Importer:
         at, ended = entry.at, max(entry.at, entry.ended_at)
         first = self._sizes.get(row.id, 0)
         number = self._parts.add(
-            PartRow(self._name("prt_", f"{row.id}/{index}", at), index, data, at, ended)
+            PartRow(self._name("prt_", f"{row.id}/{index}", at), index, unpacked(data), at, ended)
             for index, data in enumerate(parts, first)
         )
         self._begins[entry.id] = row.id, first, number, len(entry.parts)
@@ -279,14 +283,15 @@ class _Importer:
         self._sizes[row.id] = first + len(parts)
         if any(p.is_open_call(part) for part in entry.parts):
             self._left_open.add(entry.id)
-        entry.parts, entry.preserved = [], []
+        entry.parts, entry.preserved = _TAKEN, _TAKEN
         self._rows[row.id] = replace(row, updated_at=max(row.updated_at, ended))
 
     def _preserved(self, entry: Entry) -> Iterable[dict[str, Any]]:
         """Return the preserved records in parts that are neither shown nor sent."""
         parts: list[dict[str, Any]] = []
         size = MAX_PRESERVED_BYTES
-        for record in entry.preserved:
+        named = [{"type": LINE_IDS, "ids": list(entry.line_ids)}] if entry.line_ids else []
+        for record in (*entry.preserved, *named):
             size += len(msgspec.json.encode(record))
             if size >= MAX_PRESERVED_BYTES:
                 size = 0
@@ -299,7 +304,7 @@ class _Importer:
         tail = self._real(entry.tail)
         row_id, first = self._begins[tail][:2] if tail is not None and self._is_above(tail, above) else ("", 0)
         data: dict[str, Any] = {
-            **entry.summary,
+            **(entry.summary or {}),
             "tail_start_id": row_id or self._name("msg_", entry.id, entry.at),
         }
         if first:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import orjson
 
+from clew.interop.density import check_records
 from clew.interop.programs.foreign import (
     Entry,
     ForeignSession,
@@ -59,14 +60,19 @@ def read_opencode(data: bytes) -> list[ForeignSession]:
         reader.reading.remark("values that cannot be stored, replaced", "changed")
     info = tracked(value["info"])
     reader.reading.begins = orjson.dumps(info)
-    messages = value.get("messages")
-    for message in messages if isinstance(messages, list) else ():
+    found = value.pop("messages", None)
+    messages = found if isinstance(found, list) else []
+    check_records(len(messages), len(data))
+    messages.reverse()
+    while messages:
+        # Taken out one by one: all of them would be in memory twice.
+        message = messages.pop()
         id_, kind = text(message, "id"), text(message, "type")
         # Version 2 exports its rows.
         newer = id_ is not None and kind is not None and "info" not in message
         for one in older_messages(id_ or "", kind or "", message) if newer else (message,):
             reader.take(tracked(one))
-    reader.reading.defer_rest("keys of the document", value, frozenset({"info", "messages"}), "info", type="document")
+    reader.reading.defer_rest("keys of the document", value, frozenset({"info"}), "info", type="document")
     return [reader.done(info)]
 
 
@@ -190,7 +196,7 @@ class _Reader:
         if info.get("summary") is True and compaction is not None:
             said = "\n".join(text(part, "text") or "" for part in held if part.get("type") == "text")
             about = {"summary": self.reading.cut(said, own), "model": str(model)}
-            compaction.summary = {**compaction.summary, **about}
+            compaction.summary = {**(compaction.summary or {}), **about}
             metadata = {
                 "type": "message",
                 "info": plain(info),

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import BinaryIO, Final
 
 from clew.errors import InvalidInput
-from clew.interop.density import check_density
+from clew.interop.density import check_density, check_foreign_density, check_records
 from clew.interop.programs.claude_code import read_claude_code
 from clew.interop.programs.codex import read_codex
 from clew.interop.programs.foreign import ForeignSession
@@ -44,6 +44,9 @@ def read_foreign(program: Program, data: bytes | list[bytes]) -> list[ForeignSes
     if held[0].startswith(_COMPRESSED):
         raise InvalidInput("the file is compressed; unpack it first, a rollout of Codex with `zstd -d`")
     check_density(held[0], lines=program in _OF_LINES)
+    check_foreign_density(held[0])
+    if program in _OF_LINES:
+        check_records(held[0].count(b"\n"), len(held[0]))
     spooled = _spool(held) if program in _OF_LINES else None
     if spooled is None:
         first, *others = READERS[program](held.pop())
