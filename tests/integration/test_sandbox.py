@@ -224,7 +224,7 @@ def test_clew_config_says_what_holds_around_bash_on_this_machine(
 
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     by = find_sandbox("workspace").by
-    able = f"off; {by} could do it here" if by else "off; nothing here could do it"
+    able = f"off; {by} is available" if by else "off; no sandbox is available"
     assert shown() == {"sandbox": (able, "default"), "tools.sandbox": ("off", "default")}
     (tmp_path / "clew").mkdir()
     (tmp_path / "clew" / "config.toml").write_text('[tools]\nsandbox = "files"\n')
