@@ -166,9 +166,21 @@ async def test_no_flipped_bit_in_metadata_becomes_a_key_of_another_program(tmp_p
     for bit in range(len(whole) * 8):
         harmed = bytearray(whole)
         harmed[bit // 8] ^= 1 << bit % 8
-        found = read_metadata(bytes(harmed))
-        if found is not None and "clew" in found:
-            assert unknown_keys(found, truth["id"]) == {}, bit
+        read = read_metadata(bytes(harmed))
+        if read is not None and "clew" in read:
+            assert unknown_keys(read, truth["id"]) == {}, bit
+    # Written again by the next opening, while the name is still wrong.
+    changed = whole.replace(b"createdAt", b"breatedAt")
+    path = next(iter(sorted(root.glob("sessions/*/metadata.json"))))
+    path.write_bytes(changed)
+    for _ in range(2):
+        store = await open_files("jsonl", root)
+        found = await store.find_full_session(truth["id"])
+        assert found is not None
+        assert "file_keys" not in found.session.metadata
+        await store.close()
+    # Another program's key that differs from an optional one of clew's only by case is its own.
+    assert unknown_keys({**truth, "cronJobID": "7"}, truth["id"]) == {"cronJobID": "7"}
 
 
 @both

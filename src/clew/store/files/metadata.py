@@ -46,7 +46,9 @@ _OWN: Final = frozenset(
 )
 _WRITTEN_BY_CLEW: Final = frozenset({"messages", "clew", "check", *PLACE_KEYS, *_TIMES})
 _TEXTS: Final = frozenset({"id", "title", "name", "model", "systemPromptOverride"})
-_SOURCES: Final = frozenset({"interactive", "cron"})
+_ALWAYS: Final = frozenset({"id", "createdAt", "lastMessageAt", "model", "messageCount", "source", "metrics"})
+_WHERE_SET: Final = {"name": "title", "cronJobId": "cron_job_id", "systemPromptOverride": "system_prompt"}
+"""Keys that are written only where the session's metadata has the other key."""
 _METRICS: Final = frozenset(
     {
         *("inputTokens", "outputTokens", "reasoningTokens", "cacheReadTokens", "cacheWriteTokens"),
@@ -76,8 +78,36 @@ def read_metadata(data: bytes | None) -> dict[str, Any] | None:
         return None
     if not isinstance(found, dict):
         return None
-    whole = "check" not in found or is_checked(found.get("clew"), found["check"])
-    return found if whole or reserved_keys(found) else None
+    if "clew" in found and "check" not in found:
+        found = {_unflipped(key, {"check"}): value for key, value in found.items()}
+    if "check" not in found or reserved_keys(found):
+        return found
+    return _with_names(found) if is_checked(found.get("clew"), found["check"]) else None
+
+
+def _with_names(found: dict[str, Any]) -> dict[str, Any]:
+    """Return the object with the names that clew wrote where one flipped bit changed them.
+
+    Only what is inside of ``clew`` is checked. A changed name would look like a key of another program.
+    """
+    bag = found["clew"].get("session", {}).get("metadata", {})
+    written = {*_ALWAYS, *(key for key, name in _WHERE_SET.items() if bag.get(name) is not None)}
+    restored = {_unflipped(key, written - found.keys()): value for key, value in found.items()}
+    if isinstance(metrics := restored.get("metrics"), dict):
+        restored["metrics"] = {_unflipped(key, _METRICS - metrics.keys()): value for key, value in metrics.items()}
+    if isinstance(source := restored.get("source"), str):
+        restored["source"] = _unflipped(source, {"cron" if bag.get("source") == "cron" else "interactive"})
+    return restored
+
+
+def _unflipped(text: str, names: Collection[str]) -> str:
+    """Return the name from which the text differs in exactly one bit, else the text."""
+    found = text.encode()
+    for name in names:
+        other = name.encode()
+        if len(other) == len(found) and sum((a ^ b).bit_count() for a, b in zip(other, found, strict=True)) == 1:
+            return name
+    return text
 
 
 def reserved_keys(found: Mapping[str, Any]) -> list[str]:
@@ -158,18 +188,16 @@ def as_found(found: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str, 
 def unknown_keys(found: Mapping[str, Any], session_id: str) -> dict[str, Any]:
     """Return the keys of a session's file that clew does not understand, which are copied with the session.
 
-    Values that repeat the session's id are excluded, since a copy may have another id, and so are keys and sources that
-    differ by one flipped bit from one that clew writes.
+    Values that repeat the session's id are excluded, since a copy may have another id.
     """
     unknown: dict[str, Any] = {}
     for key, value in found.items():
         match key:
             case "metrics" if isinstance(value, dict):
-                more = {name: one for name, one in value.items() if name not in _METRICS}
-                if more := {name: one for name, one in more.items() if not _is_flipped(name, _METRICS - value.keys())}:
+                if more := {name: one for name, one in value.items() if name not in _METRICS}:
                     unknown[key] = more
             case "source":
-                if value not in _SOURCES and not _is_flipped(value, _SOURCES):
+                if value not in ("interactive", "cron"):
                     unknown[key] = value
             case "cronJobId":
                 if found.get("source") != "cron":
@@ -178,20 +206,9 @@ def unknown_keys(found: Mapping[str, Any], session_id: str) -> dict[str, Any]:
                 pass
             case _ if key in _WRITTEN_BY_CLEW or value == session_id or (key in _TEXTS and isinstance(value, str)):
                 pass
-            case _ if _is_flipped(key, _OWN - found.keys()):
-                pass
             case _:
                 unknown[key] = value
     return unknown
-
-
-def _is_flipped(text: object, names: Collection[str]) -> bool:
-    """Return whether the text differs in exactly one bit from one of the names."""
-    if not isinstance(text, str):
-        return False
-    found = text.encode()
-    same_length = (name.encode() for name in names if len(name) == len(found))
-    return any(sum((a ^ b).bit_count() for a, b in zip(name, found, strict=True)) == 1 for name in same_length)
 
 
 def carried_keys(session: Session) -> dict[str, Any]:
