@@ -239,12 +239,13 @@ async def test_a_viewer_elsewhere_is_told_how_a_run_ended(tmp_path: Path, valkey
         ends: list[list[Any]] = []
         for prompt in ("one", "two"):
             submission = await here.submit(session.id, prompt)
-            viewers = [asyncio.create_task(see(engine, session.id)) for engine in (here, there)]
+            viewers = [Viewer(engine, session.id) for engine in (here, there)]
             if prompt == "one":
                 await pace.go(10)
+                await asyncio.gather(*(viewer.began.wait() for viewer in viewers))
                 await here.abort(session.id)
             await submission.wait() if prompt == "one" else await _waiting(here, session.id)
-            ends.append([one[-1:] for one in await asyncio.gather(*viewers)])
+            ends.append([one[-1:] for one in await asyncio.gather(*(viewer.shown for viewer in viewers))])
         assert ends[0][0] == ends[0][1] == [{"type": "abort", "reason": "aborted by the user"}]
         assert ends[1][0] == [{"type": "finish", "finishReason": "tool-calls"}]
         assert ends[1][1] in ([], ends[1][0])  # it may have ended before anybody could look
