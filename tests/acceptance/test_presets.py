@@ -262,7 +262,7 @@ async def test_a_workspace_may_name_the_model_of_sessions_that_begin_in_it(tmp_p
             ("default_model = [", "is not TOML"),
             (f"default_model = {'[' * 30_000}", "is not TOML"),
             (f"default_model = 1{'0' * 30_000}", "is not TOML"),
-            ("default_model = 3", "default_model is a model as text"),
+            ("default_model = 3", "default_model must be a string"),
             ('default_model = "cheap"', "'cheap' is not a model; use provider/model"),
             ('default_model = "nobody/knows"', "nobody"),
         ):

@@ -44,7 +44,7 @@ async def test_a_real_server_is_looked_at_by_a_person_before_a_model_is_told_of_
         assert "Read the complete contents of a file" in asked["change"]["diff"]
         assert offered(model, 0) == ["mcp__files"]
         door, reading = await decide(client, session_id, "project")
-        assert (told(door)[:8], reading["state"]) == ("allowed;", "approval-requested")
+        assert (told(door)[:8], reading["state"]) == ("approved", "approval-requested")
         assert {"mcp__files__read_text_file", "mcp__files__write_file"} <= set(offered(model, 1))
         assert "mcp__files" not in offered(model, 1)
         assert told((await decide(client, session_id, "project"))[1]) == "the door is green"

@@ -1,8 +1,8 @@
-"""Reach: as much of a session's tree as a move of the head has to do with, and no more.
+"""Reach: the part of a session's tree that a move of the head concerns.
 
-A move changes what lies between the old end of the line and the new one, up to where both meet; further up only where
-other summaries are in force afterwards. So the plans, which are written for whole trees, are given a tree that is cut
-off there, and what is read for a move goes by how far the head goes, never by how long the session is.
+A move changes the turns between the old end of the line and the new one, up to where both meet; further up only if
+other summaries are in force afterwards. The plans are written for whole trees; they get a tree that is cut off there,
+so the cost of a move depends on its distance and not on the length of the session.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ log = logging.getLogger("clew.session.history")
 
 
 class Reach(msgspec.Struct, frozen=True):
-    """What a move of the head from the end of the line to ``to`` may touch.
+    """The part of a session's tree that a move of the head from the end of the line to ``to`` may change.
 
     ``tree`` holds the turns on the way from where both meet, each run of them as one (:func:`join_runs`). Where
     ``is_cut``, one turn stands for all above them, and holds the messages there that a tail begins with. The only move
@@ -46,12 +46,12 @@ class Reach(msgspec.Struct, frozen=True):
 
 
 async def load_reach(store: Moment, session_id: str, to: str | None, now: int) -> Reach:
-    """What a move of the head to this turn may touch; None is the empty beginning."""
+    """Return the part of the tree that a move of the head to this turn may change; None is the empty beginning."""
     return await store.at_once(session_id, lambda held: _read(held, session_id, to, now))
 
 
 async def load_reach_above(store: Moment, turn: Turn, now: int) -> Reach:
-    """What it may touch when a turn of the line is begun anew: below its parent, or above the compactions there."""
+    """Return the part for restarting a turn of the line: below its parent, or above the compactions there."""
 
     async def ask(held: Moment) -> Reach:
         parent = turn
@@ -133,7 +133,7 @@ async def _read(
 
 
 async def _floor(held: Moment, session_id: str, meeting: Turn, tails: Collection[str | None]) -> int:
-    """How far up other summaries can tell of other messages: the depth above which none does."""
+    """Return the depth above which no other summary can cover other messages."""
     above, depths = meeting.compaction_turn_id, [0]
     newest: tuple[CompactionTail, ...] = ()
     seen: set[str] = set()
@@ -189,7 +189,7 @@ async def _summaries(
 
 
 async def _markers(held: Moment, session_id: str, turn: Turn, message_ids: Iterable[str]) -> list[MessageRow]:
-    """What a compaction turn holds. A marker that no longer reads must not keep the head from moving."""
+    """Return the messages of a compaction turn. A damaged marker must not prevent the move."""
     rows: list[MessageRow] = []
     for message_id in message_ids:
         try:

@@ -75,7 +75,7 @@ class Handlers:
 
     async def metrics(self, request: Request) -> Any:
         media = "text/plain; version=0.0.4; charset=utf-8"
-        return PiecewiseResponse(self._engines.of(request).figures().encode(), 200, {**HEADERS, "content-type": media})
+        return PiecewiseResponse(self._engines.of(request).metrics().encode(), 200, {**HEADERS, "content-type": media})
 
     async def server(self, request: Request) -> Any:
         store, root, owner = self._engine.store, self._workspace_root, self._engines.owner_of(request)

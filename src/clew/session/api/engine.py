@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, overload
+from warnings import warn
 
 import msgspec
 
@@ -54,7 +55,7 @@ __all__ = ["ADMIN_ONLY", "AgentList", "AgentShape", "Engine", "Operations", "Rep
 ADMIN_ONLY: Final = frozenset(
     {
         *("accept_loss", "backup", "change_settings", "check_ready", "close", "drain", "hook", "is_idle", "join"),
-        *("figures", "known_statuses", "losses", "rebuild", "replicas", "scoped", "write_ledger"),
+        *("figures", "known_statuses", "losses", "metrics", "rebuild", "replicas", "scoped", "write_ledger"),
         *("give_mcp_servers", "mcp_servers", "start_mcp_server"),
         *("clock", "config", "dispatcher", "host", "mint", "store"),
     }
@@ -442,6 +443,11 @@ class Engine(Operations):
         await self._runtime.heartbeat.open(stays=stays)
 
     def figures(self) -> str:
+        """Return :meth:`metrics`, which this was called in the last release."""
+        warn("Engine.figures is called Engine.metrics now", DeprecationWarning, stacklevel=2)
+        return self.metrics()
+
+    def metrics(self) -> str:
         """Return metrics of this engine since it was opened, in Prometheus text format."""
         running = len(self._runtime.sessions.live_ids())
         now = {

@@ -70,8 +70,8 @@ class Permissions(EnginePart):
             all_projects = root is None and session is None and agent is None
             folders = [root] if root is not None else []
             if all_projects:
-                kept = await self._store.list_projects()
-                folders = [folder for one in kept if (folder := folder_of(owner, one)) is not None]
+                stored = await self._store.list_projects()
+                folders = [folder for one in stored if (folder := folder_of(owner, one)) is not None]
             for folder in folders:
                 found += await book.of_project(folder, owner)
         if named is not None and scope in (None, "agent"):
