@@ -15,7 +15,7 @@ from clew import ids
 from clew.address_space import STORE_BYTES, check_address_space
 from clew.clock import Clock, SystemClock
 from clew.config import Config, config_folder, data_folder, default_store_url, load_config
-from clew.convert import fit
+from clew.convert import convert
 from clew.errors import InvalidInput, NotSupported
 from clew.live.base import Live
 from clew.live.location import LivePlace, parse_live
@@ -328,7 +328,7 @@ def _registry(config: Config, clock: Clock) -> Providers:
     from clew.providers.registry import ProviderConfig, ProviderRegistry
 
     try:
-        configured = fit(config.providers, dict[str, ProviderConfig])
+        configured = convert(config.providers, dict[str, ProviderConfig])
     except msgspec.ValidationError as error:
         why = explain_type_error(error, dict[str, ProviderConfig])
         raise InvalidInput(f"the providers in your configuration do not read: {why}") from error

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from clew.convert import fit
+from clew.convert import convert
 from clew.errors import InvalidInput
 from clew.mcp_server import McpServer
 from clew.type_error import explain_type_error
@@ -240,7 +240,7 @@ def load_config(path: Path | None = None, environ: Mapping[str, str] = os.enviro
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInput(f"{path} cannot be read: {error}") from error
     try:
-        return _with_variables(fit(tomllib.loads(text), Config), environ)
+        return _with_variables(convert(tomllib.loads(text), Config), environ)
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         why = explain_type_error(error, Config) if isinstance(error, msgspec.ValidationError) else error
         raise InvalidInput(f"{path} is not a valid configuration: {why}") from error
@@ -319,7 +319,7 @@ def _with_variables(config: Config, environ: Mapping[str, str]) -> Config:
         return config
     try:
         merged = {**msgspec.to_builtins(config.replica), **from_environment}
-        return msgspec.structs.replace(config, replica=fit(merged, ReplicaConfig, strict=False))
+        return msgspec.structs.replace(config, replica=convert(merged, ReplicaConfig, strict=False))
     except msgspec.ValidationError as error:
         raise InvalidInput(f"invalid {', '.join(_REPLICA_VARIABLES)} in the environment: {error}") from error
 

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar, overload
 
 import msgspec
 
-__all__ = ["fit", "fit_json"]
+__all__ = ["convert", "convert_json"]
 
 T = TypeVar("T")
 
@@ -23,20 +23,20 @@ _built: set[Any] = set()
 
 
 @overload
-def fit(value: Any, type_: type[T], *, strict: bool = ..., from_attributes: bool = ...) -> T: ...
+def convert(value: Any, type_: type[T], *, strict: bool = ..., from_attributes: bool = ...) -> T: ...
 @overload
-def fit(value: Any, type_: Any, *, strict: bool = ..., from_attributes: bool = ...) -> Any: ...
-def fit(value: Any, type_: Any, *, strict: bool = True, from_attributes: bool = False) -> Any:
+def convert(value: Any, type_: Any, *, strict: bool = ..., from_attributes: bool = ...) -> Any: ...
+def convert(value: Any, type_: Any, *, strict: bool = True, from_attributes: bool = False) -> Any:
     """Convert ``value`` to ``type_``. Raises ``msgspec.ValidationError``."""
     _build_decoder(type_)
     return msgspec.convert(value, type_, strict=strict, from_attributes=from_attributes)
 
 
 @overload
-def fit_json(data: bytes | str, type_: type[T]) -> T: ...
+def convert_json(data: bytes | str, type_: type[T]) -> T: ...
 @overload
-def fit_json(data: bytes | str, type_: Any) -> Any: ...
-def fit_json(data: bytes | str, type_: Any) -> Any:
+def convert_json(data: bytes | str, type_: Any) -> Any: ...
+def convert_json(data: bytes | str, type_: Any) -> Any:
     """Decode JSON to ``type_``. Raises ``msgspec.DecodeError``."""
     _build_decoder(type_)
     return msgspec.json.decode(data, type=type_)

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from clew.convert import fit
+from clew.convert import convert
 from clew.errors import InvalidInput
 from clew.type_error import explain_type_error
 
@@ -57,7 +57,7 @@ class McpServer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, f
 def read_server(value: Any, name: str) -> McpServer:
     """Return a server from data. Raises ``InvalidInput``."""
     try:
-        server = value if isinstance(value, McpServer) else fit(value, McpServer, strict=False)
+        server = value if isinstance(value, McpServer) else convert(value, McpServer, strict=False)
     except msgspec.ValidationError as error:
         raise InvalidInput(f"the MCP server {name} is invalid: {explain_type_error(error, McpServer)}") from error
     check_servers({name: server})

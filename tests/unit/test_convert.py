@@ -16,14 +16,14 @@ import msgspec
 import pytest
 
 import clew
-from clew.convert import MAX_TYPES, fit, fit_json
+from clew.convert import MAX_TYPES, convert, convert_json
 
 SRC = Path(clew.__file__).parent
 
 RACE = """
 import sys, threading
 import msgspec
-from clew.convert import fit, fit_json
+from clew.convert import convert, convert_json
 sys.setswitchinterval(1e-6)
 for _ in range(100):
     inner = msgspec.defstruct("Inner", [(f"f{i}", int | None, None) for i in range(8)])
@@ -31,8 +31,8 @@ for _ in range(100):
     start = threading.Barrier(4)
     def use():
         start.wait()
-        assert fit({"g7": [{"f3": 1}]}, outer).g7[0].f3 == 1
-        assert fit_json(b'{"f3": 1}', inner).f3 == 1
+        assert convert({"g7": [{"f3": 1}]}, outer).g7[0].f3 == 1
+        assert convert_json(b'{"f3": 1}', inner).f3 == 1
     threads = [threading.Thread(target=use) for _ in range(4)]
     for thread in threads: thread.start()
     for thread in threads: thread.join()
@@ -51,17 +51,17 @@ def test_a_type_that_cannot_be_remembered_is_fitted_all_the_same() -> None:
         __hash__ = None  # type: ignore[assignment]
 
     kind: Any = Annotated[int, Odd()]
-    assert (fit(3, kind), fit_json(b"4", kind)) == (3, 4)
+    assert (convert(3, kind), convert_json(b"4", kind)) == (3, 4)
     with pytest.raises(msgspec.ValidationError):
-        fit("three", kind)
+        convert("three", kind)
 
 
 def test_a_type_that_is_none_is_refused_each_time() -> None:
     """It is not taken for learnt, and holds nobody else up."""
     for _ in range(2):
         with pytest.raises(TypeError):
-            fit(1, 5)
-    done = threading.Thread(target=fit, args=(1, int))
+            convert(1, 5)
+    done = threading.Thread(target=convert, args=(1, int))
     done.start()
     done.join(60)
     assert not done.is_alive()
@@ -98,7 +98,7 @@ def test_nobody_fits_values_by_another_way() -> None:
 def test_types_that_a_host_makes_for_each_call_are_not_kept_for_good() -> None:
     def made(n: int) -> weakref.ref[type[msgspec.Struct]]:
         type_ = msgspec.defstruct(f"Made{n}", [("a", int)])
-        assert fit({"a": n}, type_) == type_(n)
+        assert convert({"a": n}, type_) == type_(n)
         return weakref.ref(type_)
 
     types = [made(n) for n in range(3 * MAX_TYPES)]

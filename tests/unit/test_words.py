@@ -6,18 +6,33 @@ from pathlib import Path
 
 import pytest
 
-from tools.words import checked_files, find_words
+from tools.words import CHECKED, ROOT, checked_files, find_words
 
-CLEAN = (
-    "bench",
-    "tools",
-    "tests/rig",
-    "tests/services",
-    "web/src",
-    "web/client/src",
-    "src/clew/fronts/acp",
-    "src/clew/fronts/cli",
+REMOVED_NEXT = (
+    "src/clew/fronts/http/kept_answers.py",
+    "src/clew/long_work.py",
+    "src/clew/store/files/residence.py",
+    "src/clew/store/files/search_copy.py",
+    "src/clew/store/memory",
+    "src/clew/store/sql/kept_lines.py",
+    "src/clew/store/sql/quick_reads.py",
+    "src/clew/transcript/seen.py",
 )
+"""Caches and the second engine, which the next release removes with their names."""
+FIXED = {
+    "KeptRule": "a name of the API",
+    "KeptRules": "a name of the API",
+    "figures": "a deprecated method of the API",
+    "kept": "a parameter of the store's contract",
+    "told": "a field of the API",
+    "most": "a field of files.toml",
+}
+FIXED_TEXTS = {
+    "src/clew/transcript/damage.py": "the id of an accepted loss is made of its text",
+    "src/clew/system_prompt/sections.py": "the digest of the prompt",
+    "src/clew/tools/builtin/schedule.py": "the digest of the tools",
+}
+"""Files with a text that is compared, and that is clear enough to stay."""
 PYTHON = '''"""What it does."""
 
 def _kept(told: int) -> None:
@@ -33,10 +48,16 @@ const texts = ['on the spot', found.look];
 """
 
 
-@pytest.mark.parametrize("folder", CLEAN)
+@pytest.mark.parametrize("folder", [*CHECKED, "tests/services"])
 def test_no_banned_word_is_in_the_folder(folder: str) -> None:
-    """The failure says what to write instead."""
-    assert list(map(str, find_words(checked_files(folder)))) == []
+    """The failure says what to write instead. Migrations that have been shipped stay as they are."""
+    found = []
+    for one in find_words(checked_files(folder)):
+        path = one.path.relative_to(ROOT).as_posix()
+        shipped = "/migrations/" in path or path.endswith("postgres/schema.sql")
+        if not (shipped or path.startswith(REMOVED_NEXT) or path in FIXED_TEXTS or one.word in FIXED):
+            found.append(str(one))
+    assert found == []
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from clew.agents.manifest import (
     is_permission,
     is_temperature,
 )
-from clew.convert import fit
+from clew.convert import convert
 from clew.errors import InvalidInput
 from clew.front_matter import Field, Scalar, Value, fail, parse_front_matter, split_front_matter
 from clew.safe_read import shown
@@ -404,8 +404,8 @@ class _Foreign:
         cases = list(value.items()) if isinstance(value, Mapping) else [("*", value)]
         found: list[tuple[str, str]] = []
         for pattern, action in cases:
-            fit = pattern.strip() and pattern.isprintable()
-            if not fit or not isinstance(action, Scalar) or action.text not in ("allow", "ask", "deny"):
+            convert = pattern.strip() and pattern.isprintable()
+            if not convert or not isinstance(action, Scalar) or action.text not in ("allow", "ask", "deny"):
                 raise self._error(f"{name} must be allow, ask or deny, or a map of them", "permission")
             found = [] if not pattern.strip("*") else found
             found.append((pattern if found or pattern.strip("*") else "*", action.text))
@@ -465,7 +465,7 @@ def _rules_of(tool: str, cases: Sequence[tuple[str, str]]) -> Iterator[Rule]:
         if converted is None and (action == "allow" or (excepting and action == "ask")):
             continue  # neither a grant nor an exception to a refusal may be widened
         pinned = action == "deny" and not (excepting and pattern == "*")
-        yield fit(
+        yield convert(
             {"permission": tool, "pattern": converted or "*", "action": action, "source": "manifest", "pinned": pinned},
             Rule,
         )

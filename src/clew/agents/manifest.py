@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, cast, get_args
 
 import msgspec
 
-from clew.convert import fit
+from clew.convert import convert
 from clew.errors import InvalidInput
 from clew.front_matter import Field, Scalar, Value, fail, parse_front_matter
 from clew.mcp_server import McpServer, read_server
@@ -248,7 +248,7 @@ class _Fields:
             what = unknown_permission(texts["permission"], self._names)
             raise fail(self._path, lines.get("permission", line), what)
         pinned = texts.pop("pinned", "false") == "true"
-        return fit({**texts, "source": "manifest", "pinned": pinned}, Rule)
+        return convert({**texts, "source": "manifest", "pinned": pinned}, Rule)
 
     def _single(self, key: str, value: Value, line: int, is_fit: Callable[[str], object], what: str) -> str:
         if not isinstance(value, Scalar):

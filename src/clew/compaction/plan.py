@@ -19,7 +19,7 @@ from clew.compaction.parse import check_smaller
 from clew.compaction.record import CompactionData, Range, Strategy
 from clew.compaction.serialise import without_tags
 from clew.compaction.summary import mechanical_summary
-from clew.convert import fit
+from clew.convert import convert
 from clew.errors import CompactionError
 from clew.transcript.message import Message, MessageRow
 from clew.transcript.part import output_text
@@ -212,12 +212,12 @@ def _recorded_before(compaction: Compaction | None) -> tuple[tuple[Directive, ..
     data: dict[str, Any] = (compaction_data(compaction.marker) if compaction else None) or {}
     try:
         return (
-            fit(data.get("directives", ()), tuple[Directive, ...]),
+            convert(data.get("directives", ()), tuple[Directive, ...]),
             Files(
-                fit(data.get("read_files", ()), tuple[str, ...]),
-                fit(data.get("modified_files", ()), tuple[str, ...]),
-                fit(data.get("more_read_files", 0), int),
-                fit(data.get("more_modified_files", 0), int),
+                convert(data.get("read_files", ()), tuple[str, ...]),
+                convert(data.get("modified_files", ()), tuple[str, ...]),
+                convert(data.get("more_read_files", 0), int),
+                convert(data.get("more_modified_files", 0), int),
             ),
         )
     except msgspec.ValidationError:

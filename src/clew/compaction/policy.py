@@ -15,7 +15,7 @@ import msgspec
 
 from clew.compaction.presets import DEFAULT_RESERVE, Preset, Pruning, TailMode, presets
 from clew.config import CompactionConfig, PruningConfig
-from clew.convert import fit
+from clew.convert import convert
 from clew.errors import InvalidInput
 from clew.type_error import explain_type_error
 
@@ -93,7 +93,7 @@ def policy_for(config: CompactionConfig, pruning: PruningConfig, session: Mappin
     preset = presets()[name]
     overrides = {name: value for name in _PRESET_KEYS if (value := getattr(merged, name)) is not None}
     overrides["tail"] = _tail_mode(own) or _tail_mode(msgspec.to_builtins(config)) or preset.tail
-    overrides["pruning"] = _with_settings(_with_settings(preset.pruning, pruning), fit(own_pruning, PruningConfig))
+    overrides["pruning"] = _with_settings(_with_settings(preset.pruning, pruning), convert(own_pruning, PruningConfig))
     return Policy(
         preset=name,
         **{**{field: getattr(preset, field) for field in preset.__struct_fields__}, **overrides},
@@ -144,7 +144,7 @@ def _object(value: Any, where: str) -> dict[str, Any]:
 
 def _merged(settings: _Settings, own: Mapping[str, Any], where: str) -> _Settings:
     try:
-        merged = fit({**msgspec.to_builtins(settings), **own}, type(settings))
+        merged = convert({**msgspec.to_builtins(settings), **own}, type(settings))
     except msgspec.ValidationError as error:
         why = explain_type_error(error, type(settings))
         raise InvalidInput(why.replace("`$.", f"`{where}.").replace("`$", f"`{where}")) from error

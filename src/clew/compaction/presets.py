@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from clew.convert import fit
+from clew.convert import convert
 
 __all__ = ["DEFAULT_RESERVE", "Preset", "Pruning", "TailMode", "When", "presets"]
 
@@ -83,4 +83,4 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True):
 def presets() -> Mapping[str, Preset]:
     """Return the presets of ``presets.toml``, by name."""
     text = files(__package__).joinpath("presets.toml").read_text("utf-8")
-    return fit(tomllib.loads(text), dict[str, Preset])
+    return convert(tomllib.loads(text), dict[str, Preset])

@@ -19,7 +19,7 @@ from typing import Final
 import msgspec
 
 from clew.config import config_folder
-from clew.convert import fit_json
+from clew.convert import convert_json
 from clew.errors import Conflict, InvalidInput, NotFound
 
 __all__ = ["OwnerToken", "OwnerTokens"]
@@ -110,7 +110,7 @@ class OwnerTokens:
                 os.fchmod(file.fileno(), 0o600)
             data = file.read(_MAX_BYTES + 1)
         try:
-            tokens = fit_json(data, tuple[OwnerToken, ...])
+            tokens = convert_json(data, tuple[OwnerToken, ...])
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise InvalidInput(f"{self.path} is not a list of tokens: {error}; fix or delete it") from error
         for one in tokens:

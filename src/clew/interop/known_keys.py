@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from clew.convert import fit, fit_json
+from clew.convert import convert, convert_json
 from clew.errors import InvalidInput
 from clew.transcript.part import COMPACTION_PART
 from clew.transcript.session import Model
@@ -127,7 +127,7 @@ _ENDS: Final[dict[object, type[Any]]] = {"output-available": _Done, "output-erro
 def check_keys(value: dict[str, Any], keys: type[Any], where: str) -> None:
     """Raise ``InvalidInput`` unless the values of known keys have their types."""
     try:
-        fit(value, keys)
+        convert(value, keys)
     except (msgspec.ValidationError, ValueError, OverflowError) as error:
         raise InvalidInput(f"{where}: {error}", where=where) from error
 
@@ -135,7 +135,7 @@ def check_keys(value: dict[str, Any], keys: type[Any], where: str) -> None:
 def check_tools(body: str, where: str) -> None:
     """Raise ``InvalidInput`` unless a text is the tools of a request as they are stored."""
     try:
-        fit_json(body, list[_Tool])
+        convert_json(body, list[_Tool])
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
         raise InvalidInput(f"{where}: invalid tool definitions: {error}", where=where) from error
 

@@ -22,7 +22,7 @@ from typing import Final
 
 import msgspec
 
-from clew.convert import fit
+from clew.convert import convert
 from clew.errors import InternalError
 
 __all__ = ["SecretPattern", "SecretPatterns", "secret_patterns"]
@@ -96,7 +96,7 @@ def secret_patterns() -> SecretPatterns:
     folders = spec.submodule_search_locations if spec is not None else None
     try:
         text = (Path((folders or [""])[0]) / "gitleaks.toml").read_text(encoding="utf-8")
-        rules = fit(tomllib.loads(text).get("rules", []), list[_Rule])
+        rules = convert(tomllib.loads(text).get("rules", []), list[_Rule])
     except (OSError, ValueError, msgspec.ValidationError) as error:
         # Without these rules an export would contain secrets and claim not to.
         raise InternalError(f"the rules of {_PACKAGE} cannot be read, so nothing can be redacted: {error}") from error

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from clew.convert import fit
+from clew.convert import convert
 from clew.errors import InvalidInput, UnsupportedValue
 from clew.interop.density import check_density
 from clew.interop.validate_import import check_portable
@@ -301,7 +301,7 @@ def _read(value: Any, kind: type[Record], where: str, **known: Any) -> Record:
         stays = _STAYS.get(kind, frozenset())
         value = {key: item for key, item in value.items() if key not in stays} | known
     try:
-        return fit(value, kind)
+        return convert(value, kind)
     except RecursionError as error:
         raise UnsupportedValue(f"{where} is nested too deeply", where=where) from error
     except (msgspec.ValidationError, ValueError, OverflowError) as error:

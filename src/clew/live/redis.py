@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
 
-from clew.convert import fit_json
+from clew.convert import convert_json
 from clew.errors import IllegalChunk, InvalidInput, NotSupported
 from clew.live.base import Word
 from clew.live.location import shown_address
@@ -204,7 +204,7 @@ class RedisLive(SharedLive):
     def _on_message(self, channel: str, session_id: str, data: bytes) -> None:
         try:
             if session_id != channel:
-                origin, progress = fit_json(data, tuple[str, Word])
+                origin, progress = convert_json(data, tuple[str, Word])
                 if origin != self.origin:
                     self.on_progress(session_id, progress)
             else:

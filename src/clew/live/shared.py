@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from clew.convert import fit
+from clew.convert import convert
 from clew.errors import IllegalChunk
 from clew.live.base import Event, Signal, Status, Word
 from clew.live.local import LocalLive
@@ -206,19 +206,19 @@ class SharedLive(LocalLive):
         with contextlib.suppress(msgspec.ValidationError, ValueError, TypeError):
             kind, first, second = note
             if kind == "word":
-                self.on_progress(first, fit(second, Word))
+                self.on_progress(first, convert(second, Word))
             elif kind == "status" and first not in self._streams:
                 self._remote_statuses.pop(first, None)
                 self._remote_statuses[first] = None
-                super().set_status(first, fit(second, Status))
+                super().set_status(first, convert(second, Status))
                 if len(self._remote_statuses) > _MAX_REMOTE_STATUSES:
                     oldest = next(iter(self._remote_statuses))
                     del self._remote_statuses[oldest]
                     self._status.pop(oldest, None)
             elif kind == "event":
-                super().publish(fit({"type": first, "data": second}, Event))
+                super().publish(convert({"type": first, "data": second}, Event))
             elif kind == "signal":
-                super().signal(fit({"session_id": first, "kind": second}, Signal))
+                super().signal(convert({"session_id": first, "kind": second}, Signal))
 
     def set_connected(self, is_connected: bool) -> None:
         """Handle a change of the connection: updates may have been missed, so listeners read the store."""

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from clew.convert import fit
+from clew.convert import convert
 from clew.errors import InvalidInput
 from clew.permissions.paths import exact_path
 from clew.transcript.rule import Rule, is_known, unknown_permission
@@ -73,7 +73,7 @@ def _parse(value: Any, position: str, source: Literal["session", "project"], add
     stamp = value.get("added_at", added_at)
     if stamp is not None and (isinstance(stamp, bool) or not isinstance(stamp, int) or not 0 <= stamp < 2**53):
         raise InvalidInput(f"{position}.added_at is a time in epoch milliseconds")
-    return fit(
+    return convert(
         {"permission": permission, "pattern": pattern, "action": action, "source": source, "added_at": stamp}, Rule
     )
 

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import msgspec
 
-from clew.convert import fit
+from clew.convert import convert
 from clew.providers.base import EndpointKind, ModelInfo
 from clew.providers.demo import DEMO, DEMO_MODELS, DEMO_VARIANTS
 from clew.providers.pydantic_ai import EFFORTS
@@ -113,7 +113,7 @@ class _Models(msgspec.Struct, frozen=True):
 
 @cache
 def _models() -> _Models:
-    return fit(tomllib.loads(files(__package__).joinpath("models.toml").read_text("utf-8")), _Models)
+    return convert(tomllib.loads(files(__package__).joinpath("models.toml").read_text("utf-8")), _Models)
 
 
 def families() -> Mapping[str, Family]:

@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 import orjson
 
-from clew.convert import fit_json
+from clew.convert import convert_json
 from clew.providers.base import ModelRequest, ToolSchema
 from clew.transcript.message import Message
 
@@ -32,7 +32,7 @@ def encode_tools(tools: Sequence[ToolSchema]) -> str:
 
 
 def decode_tools(body: str) -> tuple[ToolSchema, ...]:
-    return fit_json(body, tuple[ToolSchema, ...])
+    return convert_json(body, tuple[ToolSchema, ...])
 
 
 def tools_digest(body: str) -> str:

@@ -18,7 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from clew.clock import Clock, SystemClock
-from clew.convert import fit
+from clew.convert import convert
 from clew.errors import Invalid, InvalidInput
 from clew.providers.base import (
     NO_MODEL,
@@ -335,7 +335,7 @@ class _Files(msgspec.Struct, frozen=True):
 
 @cache
 def _files() -> _Files:
-    return fit(tomllib.loads(files(__package__).joinpath("files.toml").read_text("utf-8")), _Files)
+    return convert(tomllib.loads(files(__package__).joinpath("files.toml").read_text("utf-8")), _Files)
 
 
 def files_taken(kind: EndpointKind, model_id: str) -> tuple[str, ...]:

@@ -158,7 +158,7 @@ async def _tails_above(
     links: dict[str, tuple[str, ...]],
     tails: Iterable[CompactionTail],
 ) -> list[str]:
-    """Where tails begin above the first turn of those that were read, in the order of the line."""
+    """Return the first messages of tails above the turns that were read, in the order of the line."""
     found: dict[str, int] = {}
     for tail in tails:
         tail_id = tail.tail_start_id

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, NamedTuple, Protocol
 
 import msgspec
 
-from clew.convert import fit
+from clew.convert import convert
 from clew.errors import InternalError
 from clew.store import unit as u
 from clew.transcript.message import MessageRow, PartRow
@@ -155,7 +155,7 @@ def rules_fact(project: str, rules: Iterable[Mapping[str, Any]], updated_at: int
 
 def call_facts(recorded: Iterable[Mapping[str, Any]]) -> list[NewFact]:
     """Return the facts that preserve the model calls of a session when it is deleted."""
-    newest = {data["id"]: without_session(fit(data, ModelCall)) for data in recorded}
+    newest = {data["id"]: without_session(convert(data, ModelCall)) for data in recorded}
     return [NewFact(CALL_STREAM, "call.noted", _builtins(call)) for call in newest.values()]
 
 

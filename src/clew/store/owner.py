@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec.structs import replace
 
-from clew.convert import fit_json
+from clew.convert import convert_json
 from clew.errors import OwnedByAnotherProcess, StoreGone, StoreUnavailable
 from clew.store.file_lock import FileLock, id_of, is_file
 
@@ -84,7 +84,7 @@ def read_owner(store: Path) -> Owner | None:
     try:
         if not _is_private(os.fstat(fd)) or not _is_locked(fd):
             return None
-        owner = fit_json(os.pread(fd, _MAX_OWNER_BYTES, 0), Owner)
+        owner = convert_json(os.pread(fd, _MAX_OWNER_BYTES, 0), Owner)
     except (OSError, msgspec.DecodeError):
         return None
     finally:
@@ -109,7 +109,7 @@ def _is_locked(fd: int) -> bool:
 def refuse_lost(path: Path) -> None:
     """Refuse to create a new SQLite store where one existed and is now missing or empty."""
     try:
-        had_store = fit_json(owner_path(path).read_bytes()[:_MAX_OWNER_BYTES], _Left).holds
+        had_store = convert_json(owner_path(path).read_bytes()[:_MAX_OWNER_BYTES], _Left).holds
     except (OSError, msgspec.DecodeError):
         had_store = False
     size, log = (file.stat().st_size if file.exists() else None for file in (path, path.with_name(path.name + "-wal")))

@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol, get_args
 
 import msgspec
 
-from clew.convert import fit
+from clew.convert import convert
 from clew.tools.base import File
 from clew.type_error import explain_type_error
 
@@ -61,7 +61,7 @@ class _MsgspecReader:
 
     def read(self, value: Any) -> Any:
         try:
-            return fit(_integers(value), self._hint)
+            return convert(_integers(value), self._hint)
         except msgspec.ValidationError as error:
             raise ValueMismatch(explain_type_error(error, self._hint)) from error
         except RecursionError as error:

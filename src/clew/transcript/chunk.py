@@ -23,7 +23,7 @@ from msgspec import UNSET as UNSET
 from msgspec import Struct
 from msgspec import UnsetType as UnsetType
 
-from clew.convert import fit, fit_json
+from clew.convert import convert, convert_json
 from clew.errors import IllegalChunk
 
 Object: TypeAlias = dict[str, Any]
@@ -268,7 +268,7 @@ def parse_chunk(obj: Mapping[str, Any]) -> Chunk:
     if cls is Data:
         fields["name"] = kind[5:]
     try:
-        chunk: Chunk = fit(fields, cls)
+        chunk: Chunk = convert(fields, cls)
     except (msgspec.ValidationError, UnicodeEncodeError) as error:
         # Half a surrogate pair in an enum field fails to encode before it can be validated.
         raise IllegalChunk(f"invalid {kind[:60]} chunk: {error}", chunk_type=kind[:60]) from error
@@ -349,7 +349,7 @@ def _short_row(stream: str, n: int, index: int | None, chunk: Chunk) -> tuple[An
 
 def split_rows(data: bytes | str) -> list[EncodedRow]:
     """Decode journal entries without parsing their chunks: most readers need those of one message only."""
-    rows: list[EncodedRow] = fit_json(data, _ROWS)
+    rows: list[EncodedRow] = convert_json(data, _ROWS)
     return rows
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, get_args
 import msgspec
 import orjson
 
-from clew.convert import fit
+from clew.convert import convert
 from clew.errors import InvalidInput, UnsupportedValue
 from clew.transcript.damage import DAMAGED, UNREADABLE
 from clew.transcript.part import TextKey
@@ -296,7 +296,7 @@ def local_place(workspace_root: str | None) -> dict[str, str]:
 def usage_of(metadata: Mapping[str, Any]) -> Usage:
     """Return the usage in the metadata of a message; zero if it is missing or unreadable."""
     try:
-        return fit(metadata.get("usage", {}), Usage)
+        return convert(metadata.get("usage", {}), Usage)
     except msgspec.ValidationError:
         return Usage()
 

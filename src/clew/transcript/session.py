@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from clew.convert import fit
+from clew.convert import convert
 from clew.errors import InvalidInput
 from clew.transcript.metadata import SessionMetadata
 from clew.transcript.usage import Usage
@@ -44,7 +44,7 @@ def read_model(value: str | Model | dict[str, Any]) -> Model:
             return Model(provider, model)
         raise InvalidInput(f"{value!r} is not a model; use provider/model, for example demo/echo")
     try:
-        return fit(value, Model)
+        return convert(value, Model)
     except msgspec.ValidationError as error:
         raise InvalidInput(f"not a model: {error}") from error
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from clew.convert import fit
+from clew.convert import convert
 from clew.transcript.line import LineTurn, tail_place
 from clew.transcript.message import Message, MessageRow, sent_message, shown_message
 from clew.transcript.part import COMPACTION_PART, call_id_of, data_of, notice_part, output_text, text_part
@@ -88,7 +88,7 @@ def read_compaction(row: MessageRow, turn_id: str) -> Compaction | None:
     if data is None:
         return None
     try:
-        split = fit(data.get("split"), Split)
+        split = convert(data.get("split"), Split)
     except msgspec.ValidationError:
         # With an unreadable split the whole message is sent.
         split = None

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import msgspec
 import orjson
 
-from clew.convert import fit
+from clew.convert import convert
 from clew.transcript import chunk as c
 from clew.transcript.fold import Fold
 from clew.transcript.message import MessageRow, PartRow
@@ -46,7 +46,7 @@ def waits_of(turn: Turn | None) -> tuple[Wait, ...]:
     """Return the waits of a turn, including answered ones of the current step."""
     if turn is None:
         return ()
-    return tuple(fit(value, Wait) for value in turn.waiting)
+    return tuple(convert(value, Wait) for value in turn.waiting)
 
 
 def with_waits(waits: tuple[Wait, ...]) -> Mapping[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from clew.convert import fit
+from clew.convert import convert
 from clew.fronts.acp.rpc import INVALID_PARAMS, Refused
 from clew.type_error import explain_type_error
 
@@ -191,6 +191,6 @@ class Prompt(Params, frozen=True):
 def read(params: Any, kind: type[T]) -> T:
     """Convert the parameters of a request; raise Refused with the path of an invalid one."""
     try:
-        return fit({} if params is None else params, kind)
+        return convert({} if params is None else params, kind)
     except msgspec.ValidationError as error:
         raise Refused(INVALID_PARAMS, f"invalid parameters: {explain_type_error(error, kind)}") from None

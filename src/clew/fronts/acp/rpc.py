@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from clew.convert import fit_json
+from clew.convert import convert_json
 from clew.errors import ClewError, Invalid, NotFound
 
 __all__ = ["Answer", "Closed", "Connection", "Refused"]
@@ -86,7 +86,7 @@ class LongLine:
         """The id of the request or response; None if absent or unreadable."""
         found = _FIRST.match(self._head) or _LAST.search(self._tail)
         try:
-            return None if found is None else fit_json(found[1], int | str)
+            return None if found is None else convert_json(found[1], int | str)
         except msgspec.DecodeError:
             return None
 

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, Final
 
-from clew.convert import fit
+from clew.convert import convert
 from clew.errors import BlobNotFound, ClewError, Conflict, InvalidInput, NotFound, StoreError, ViewerLagged
 from clew.fronts.acp.approvals import ApprovalRequests
 from clew.fronts.acp.options import Choice
@@ -270,7 +270,7 @@ class OpenSession:
         elif kind == "turn_finished":
             await self._on_finished(str(data["turn_id"]), str(data.get("reason")), data.get("error") or {})
         elif kind == "status":
-            await self._on_status(fit(data["status"], Status))
+            await self._on_status(convert(data["status"], Status))
         elif kind == "approval_answered":
             self._requests.close(str(data.get("tool_call_id")))
         elif kind == "context_compacted":

@@ -19,7 +19,7 @@ from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
 from clew.actor import ADMIN, acting_as
-from clew.convert import fit
+from clew.convert import convert
 from clew.fronts.http.answer import answer, answer_messages, json_response, no_content
 from clew.fronts.http.identity import Engines, route_path
 from clew.fronts.http.kept_answers import KeptAnswers, Place
@@ -185,7 +185,7 @@ async def _show(engine: Engine, operation: Operation, arguments: Mapping[str, An
     if kind is r.WebhookList:
         return r.WebhookList([r.show_webhook(webhook) for webhook in value])
     if kind is r.RuleList:
-        return fit({"rules": value}, r.RuleList, from_attributes=True)
+        return convert({"rules": value}, r.RuleList, from_attributes=True)
     if kind in (r.SubmissionShape, r.ExplainedShape):
-        return fit(value, kind, from_attributes=True)
+        return convert(value, kind, from_attributes=True)
     return value if operation.envelope is None else kind(value)

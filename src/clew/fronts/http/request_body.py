@@ -19,7 +19,7 @@ import msgspec
 from starlette.requests import Request
 
 from clew.config import ServerConfig
-from clew.convert import fit, fit_json
+from clew.convert import convert, convert_json
 from clew.errors import InvalidInput, UnsupportedValue
 from clew.fronts.http.acceptor import SETTLED_S
 from clew.fronts.http.auth import STRANGER
@@ -169,7 +169,7 @@ def parse(data: bytes, type_: type[T]) -> T:
         raise BadRequest("the body must be a JSON object")
     check_value(value, "the body", max_bytes=MAX_CHAT_BODY)
     try:
-        return fit(value, type_)
+        return convert(value, type_)
     except msgspec.ValidationError as error:
         raise InvalidInput(f"invalid body: {explain_type_error(error, type_)}") from error
 
@@ -185,7 +185,7 @@ def _check_raw_metadata(data: bytes) -> None:
 def parse_raw(data: bytes, type_: type[T]) -> T:
     """Parse like :func:`parse`, for a type with ``msgspec.Raw`` fields: raw values are checked only for being JSON."""
     with contextlib.suppress(msgspec.MsgspecError, ValueError, RecursionError):
-        return fit_json(data, type_)
+        return convert_json(data, type_)
     # Let the other parser explain why not.
     parse(data, type_)
     raise BadRequest("the body is not JSON")

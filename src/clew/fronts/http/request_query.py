@@ -10,7 +10,7 @@ import msgspec
 from msgspec import inspect
 from starlette.requests import Request
 
-from clew.convert import fit
+from clew.convert import convert
 from clew.errors import InvalidInput
 from clew.transcript.value_check import check_value
 from clew.type_error import explain_type_error
@@ -40,7 +40,7 @@ def read_query(request: Request, type_: type[T]) -> T:
             values[name] = _FLAGS[text]
     check_value(values, "the query")
     try:
-        return fit(values, type_)
+        return convert(values, type_)
     except msgspec.ValidationError as error:
         raise InvalidInput(f"invalid query: {explain_type_error(error, type_)}") from error
 

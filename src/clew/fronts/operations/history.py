@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from clew.compaction.context import ContextReport
-from clew.convert import fit_json
+from clew.convert import convert_json
 from clew.errors import InvalidInput
 from clew.fronts.operations.operation import Arguments, Nothing, Operation, PageSize
 from clew.fronts.operations.results import MessageList, ModelName, ReflogList, RewoundShape, SessionShape
@@ -79,7 +79,7 @@ class ContextQuery(Arguments):
         if self.model is None or not self.model.startswith("{"):
             return super().arguments()
         try:
-            return {"model": fit_json(self.model, dict[str, Any])}
+            return {"model": convert_json(self.model, dict[str, Any])}
         except msgspec.DecodeError as error:
             raise InvalidInput(f"not a model: {error}") from error
 

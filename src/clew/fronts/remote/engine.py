@@ -19,7 +19,7 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from clew.convert import fit, fit_json
+from clew.convert import convert, convert_json
 from clew.errors import MessageNotFound
 from clew.fronts.operations import BY_NAME, OPERATIONS, Operation
 from clew.fronts.operations import results as r
@@ -79,11 +79,11 @@ def _make_remote(operation: Operation, method: Callable[..., Any]) -> Callable[.
                 with self._wire.reading():
                     if operation.streams is r.EventFrame:
                         # The first event is ``hello``; none after it is missed.
-                        event = fit_json(frame, dict[str, Any])
+                        event = convert_json(frame, dict[str, Any])
                         value: Any = Event(event.pop("type"), event)
                     else:
                         # Return chunks unchanged, with unknown fields.
-                        value = fit_json(frame, operation.streams)
+                        value = convert_json(frame, operation.streams)
                         value = msgspec.json.decode(frame) if operation.streams is r.Chunk else value
                 yield value
         if operation.streams is r.Chunk and started and not done:
@@ -147,7 +147,7 @@ class RemoteEngine(_Remote, Operations, group=""):
     async def examples(self) -> list[Session]:
         """Return the sample sessions; the server creates missing ones."""
         _, answered = await self._wire.send("POST", BY_NAME["examples"].path)
-        return fit_json(answered, dict[str, list[Session]])["sessions"]
+        return convert_json(answered, dict[str, list[Session]])["sessions"]
 
     async def losses(self) -> tuple[Damage, ...]:
         return (await self._server()).losses
@@ -161,7 +161,7 @@ class RemoteEngine(_Remote, Operations, group=""):
 
     async def _server(self) -> r.ServerShape:
         _, answered = await self._wire.send("GET", BY_NAME["server"].path)
-        return fit_json(answered, r.ServerShape)
+        return convert_json(answered, r.ServerShape)
 
     async def outcome(self, session_id: str, message_id: str) -> TurnOutcome:
         """Return how the newest turn of a message ends. Subscribes before the first check, so that no end is missed."""
@@ -268,14 +268,14 @@ def _restore(
         return Blob(arguments["sha256"], headers["content-type"], data)
     if kind in (r.WebhookShape, r.WebhookList):
         shown = msgspec.json.decode(data)
-        hooks = tuple(fit({"secret": "", **one}, Webhook) for one in shown.get("webhooks", [shown]))
+        hooks = tuple(convert({"secret": "", **one}, Webhook) for one in shown.get("webhooks", [shown]))
         return hooks[0] if kind is r.WebhookShape else hooks
     if kind is r.QueueShape:
-        return fit_json(data, r.QueueShape).messages
+        return convert_json(data, r.QueueShape).messages
     if operation.envelope is not None:
-        data = bytes(fit_json(data, dict[str, msgspec.Raw])[operation.envelope])
+        data = bytes(convert_json(data, dict[str, msgspec.Raw])[operation.envelope])
         kind = _FACADE_TYPES.get(kind) or msgspec.structs.fields(kind)[0].type
-    value = fit_json(data, _FACADE_TYPES.get(kind, kind))
+    value = convert_json(data, _FACADE_TYPES.get(kind, kind))
     if isinstance(value, r.SubmissionShape):
         return RemoteSubmission(engine, arguments["session_id"], value.message_id, value.queued)
     if isinstance(value, r.RewoundShape):

@@ -17,7 +17,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import msgspec
 
 from clew import errors as e
-from clew.convert import fit_json
+from clew.convert import convert_json
 from clew.store.owner import is_loopback
 
 __all__ = ["BadAnswer", "Gone", "Unauthorized", "Wire", "segment"]
@@ -219,7 +219,7 @@ class Wire:
 
     def _refuse(self, status: int, body: bytes) -> NoReturn:
         try:
-            problem = fit_json(body, dict[str, Any])
+            problem = convert_json(body, dict[str, Any])
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             problem = {}
         code = problem.get("code")

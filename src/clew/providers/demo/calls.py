@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from clew.convert import fit_json
+from clew.convert import convert_json
 from clew.providers.base import ToolSchema
 from clew.providers.demo.script import script
 
@@ -42,7 +42,7 @@ def arguments(name: str, rest: str, tool: ToolSchema | None) -> dict[str, Any]:
     rest = rest.strip() or _WITHOUT.get(name, "")
     if rest.startswith("{"):
         try:
-            return fit_json(rest, dict[str, Any])
+            return convert_json(rest, dict[str, Any])
         except msgspec.DecodeError:
             pass
     schema: Mapping[str, Any] = tool.input_schema if tool is not None else {}

@@ -9,7 +9,7 @@ from importlib.resources import files
 
 import msgspec
 
-from clew.convert import fit
+from clew.convert import convert
 
 __all__ = ["script"]
 
@@ -41,4 +41,4 @@ class _Script(msgspec.Struct, frozen=True):
 
 @cache
 def script() -> _Script:
-    return fit(tomllib.loads(files(__package__).joinpath("script.toml").read_text("utf-8")), _Script)
+    return convert(tomllib.loads(files(__package__).joinpath("script.toml").read_text("utf-8")), _Script)

@@ -12,7 +12,7 @@ from warnings import warn
 
 import msgspec
 
-from clew.convert import fit
+from clew.convert import convert
 from clew.errors import BlobNotFound, Invalid, InvalidId, InvalidInput, NotFound, SessionBusy
 from clew.live.base import LiveStream, Status
 from clew.session.api.files import Files
@@ -136,7 +136,7 @@ class Operations(Sessions, Runs, History, Permissions, Transfer, Files, SavedPro
             except Invalid as error:
                 notices.append(f"{agent.path}: its model cannot be used; {error}")
             values = {"model": model, "max_steps": agent.max_steps or limit}
-            shown.append(fit({**msgspec.structs.asdict(agent), **values}, AgentShape))
+            shown.append(convert({**msgspec.structs.asdict(agent), **values}, AgentShape))
         return AgentList(tuple(shown), tuple(notices))
 
     async def blob(self, sha256: str) -> Blob:
@@ -168,7 +168,7 @@ class Operations(Sessions, Runs, History, Permissions, Transfer, Files, SavedPro
         replica_id, shown = self._host.lease.replica_id, []
         for one in await self._store.list_replicas():
             more = {"here": one.id == replica_id, "sessions": await self._store.run_by(one.id)}
-            shown.append(fit({**msgspec.structs.asdict(one), **more}, ReplicaShape))
+            shown.append(convert({**msgspec.structs.asdict(one), **more}, ReplicaShape))
         return shown
 
     async def losses(self) -> tuple[Damage, ...]:

@@ -12,7 +12,7 @@ import msgspec
 from clew import ids
 from clew.actor import current_actor
 from clew.address_space import REQUEST_BYTES, check_address_space
-from clew.convert import fit
+from clew.convert import convert
 from clew.errors import InvalidInput, MessageNotFound
 from clew.live.base import Event, Status
 from clew.session.api.base import EnginePart
@@ -252,7 +252,7 @@ class Runs(EnginePart):
                 if self.owner is not None and not await self._is_own(event):
                     continue
                 if event.type == "status":
-                    status = fit(event.data["status"], Status)
+                    status = convert(event.data["status"], Status)
                     shown = await self._runtime.with_pause(event.data["session_id"], status)
                     event = Event("status", {**event.data, "status": msgspec.to_builtins(shown)})
                 yield event

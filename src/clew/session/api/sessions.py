@@ -18,7 +18,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from clew import ids
-from clew.convert import fit_json
+from clew.convert import convert_json
 from clew.errors import InvalidInput, SessionBusy
 from clew.session.api.base import EnginePart, check_limit
 from clew.session.api.workspace import without_links
@@ -357,7 +357,7 @@ def _parse_cursor(text: str | None) -> Cursor | None:
         return None
     try:
         padded = text.encode("ascii") + b"=" * (-len(text) % 4)
-        cursor = fit_json(base64.b64decode(padded, altchars=b"-_", validate=True), Cursor)
+        cursor = convert_json(base64.b64decode(padded, altchars=b"-_", validate=True), Cursor)
     except (binascii.Error, UnicodeEncodeError, ValueError) as error:
         raise InvalidInput("this cursor was not made by clew; start again without one") from error
     check_value([cursor.updated_at, cursor.id], "cursor")

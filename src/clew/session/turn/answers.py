@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from clew.actor import Actor, Via, answer_note
-from clew.convert import fit
+from clew.convert import convert
 from clew.errors import AlreadyAnswered, ApprovalNotFound, ClewError, Conflict, InvalidInput, SessionBusy
 from clew.live.base import Status
 from clew.permissions.approval_rules import Offer, offers_for
@@ -455,7 +455,7 @@ def _part_of(message: MessageRow, wait: Wait) -> PartRow:
 def _targets(part: PartRow) -> tuple[Target, ...]:
     """Return the targets of the request, as they were when it was judged."""
     descriptor = approval_of(part.data).get("descriptor") or {}
-    return tuple(fit(target, Target) for target in descriptor.get("targets", ()))
+    return tuple(convert(target, Target) for target in descriptor.get("targets", ()))
 
 
 def _make_resumption(

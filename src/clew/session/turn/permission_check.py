@@ -14,7 +14,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from clew.convert import fit
+from clew.convert import convert
 from clew.permissions.denied_tools import denies_all
 from clew.permissions.evaluate import Decision, evaluate, strictest
 from clew.session.turn.confinement import Confinement
@@ -158,7 +158,7 @@ def stored_rules(
     rules: list[Rule] = []
     for value in values:
         try:
-            rules.append(fit({**value, "source": source, "pinned": False}, Rule))
+            rules.append(convert({**value, "source": source, "pinned": False}, Rule))
         except msgspec.ValidationError:
             rules.append(Rule("*", "*", "ask", source))
     return mark_unknown(rules, names)

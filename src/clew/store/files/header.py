@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from clew.convert import fit_json
+from clew.convert import convert_json
 from clew.store.files import folder
 from clew.store.files.crc import verdict, with_check
 from clew.store.memory.session_value import SessionValue
@@ -80,7 +80,7 @@ class Notes:
         """Return the note of a session if its files have this signature."""
         try:
             data = folder.read(f"{self._text}/{session_id}.json") or b""
-            note = fit_json(data, Note) if verdict(data[:-1]) == "whole" else None
+            note = convert_json(data, Note) if verdict(data[:-1]) == "whole" else None
         except (OSError, msgspec.MsgspecError, UnicodeError):
             return None
         return note if note is not None and note.signature == signature else None

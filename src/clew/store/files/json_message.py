@@ -16,7 +16,7 @@ import msgspec
 import orjson
 from msgspec.structs import replace
 
-from clew.convert import fit
+from clew.convert import convert
 from clew.store.files.metadata import model_of
 from clew.store.files.record import content_text, is_marker
 from clew.transcript.iso_time import iso
@@ -151,7 +151,7 @@ def decode_message(shape: dict[str, Any], session_id: str) -> MessageRow | None:
         parts.append(PartRow(id_, index, filled, at, since))
     id_ = own.get("id", shape.get("id"))
     row = MessageRow(id_, session_id, _role(shape, parts), created_at, updated_at, metadata, tuple(parts))
-    return fit(msgspec.to_builtins(row), MessageRow)
+    return convert(msgspec.to_builtins(row), MessageRow)
 
 
 def _role(shape: dict[str, Any], parts: Sequence[PartRow]) -> Any:

@@ -10,7 +10,7 @@ import msgspec
 import orjson
 from msgspec.structs import replace
 
-from clew.convert import fit
+from clew.convert import convert
 from clew.store.files.crc import BOM, check_of, is_check, is_checked
 from clew.transcript.iso_time import iso, milliseconds
 from clew.transcript.metadata import FILE_KEYS, MAX_METADATA_BYTES, PLACE_KEYS, merge
@@ -120,7 +120,7 @@ def reserved_keys(found: Mapping[str, Any]) -> list[str]:
 def end_of(metadata: dict[str, Any]) -> End:
     own = metadata.get("clew")
     try:
-        return fit(own.get("end", []) if isinstance(own, dict) else [], End)
+        return convert(own.get("end", []) if isinstance(own, dict) else [], End)
     except msgspec.ValidationError:
         return End()
 
@@ -239,14 +239,14 @@ def head_of(session_id: str, metadata: dict[str, Any]) -> Session | None:
         return session_of(session_id, metadata, 0) if milliseconds(metadata.get("createdAt")) else None
     if own.get("version") != HEADED:
         return None
-    return replace(session_of(session_id, metadata, 0), spend=fit(own["session"].get("spend"), Spend))
+    return replace(session_of(session_id, metadata, 0), spend=convert(own["session"].get("spend"), Spend))
 
 
 def session_of(session_id: str, metadata: dict[str, Any], at: int) -> Session:
     """Return the row of a session. One of another program has the default agent and its model's name."""
     own = metadata.get("clew")
     if isinstance(own, dict) and isinstance(own.get("session"), dict):
-        row = fit(own["session"], Session)
+        row = convert(own["session"], Session)
         return replace(row, id=session_id, spend=Spend(0, 0, 0.0, 0))
     created = milliseconds(metadata.get("createdAt"))
     times = (metadata.get(key) for key in ("lastMessageAt", "updatedAt", "lastActiveAt"))

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from clew.convert import fit
+from clew.convert import convert
 from clew.store.files.adopt import adopt, project_hidden
 from clew.store.files.codec import MISREAD
 from clew.store.files.file_state import AHEAD, Memo
@@ -208,7 +208,7 @@ def _apply_message(value: SessionValue, memo: Memo, record: Record, streamed: bo
         created_at, updated_at, metadata = own["row"]
         role = "assistant" if record["recordType"] == "compaction" else record["role"]
         fields = [message_id, value.row["session"].id, role, created_at, updated_at, metadata]
-        row = fit(dict(zip(MessageRow.__struct_fields__, fields, strict=False)), MessageRow)
+        row = convert(dict(zip(MessageRow.__struct_fields__, fields, strict=False)), MessageRow)
         stored = {}
     if row is None:
         raise KeyError(message_id)

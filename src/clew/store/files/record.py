@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import orjson
 
-from clew.convert import fit
+from clew.convert import convert
 from clew.transcript.iso_time import iso, milliseconds
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.part import COMPACTION_PART, STEP_START, tool_name
@@ -219,7 +219,7 @@ def decode_parts(record: Record, stored: Mapping[int, PartRow]) -> list[PartRow]
             key: _fill(record, key, hole[key], value, stored.get(index)) if key in hole else value
             for key, value in data.items()
         }
-        found.append(fit([id_, index, filled, created_at, updated_at], tuple[str, int, Record, int, int]))
+        found.append(convert([id_, index, filled, created_at, updated_at], tuple[str, int, Record, int, int]))
     return [PartRow(*one) for one in found]
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from clew.convert import fit
+from clew.convert import convert
 from clew.store import unit as u
 from clew.store.memory.session_value import SessionValue
 from clew.transcript.chunk import chunk_dict, parse_chunk
@@ -38,7 +38,7 @@ class Table(NamedTuple):
 
 
 def _of(record_type: str | None, kind: Any, decode_key: Callable[[Any], Any] = str) -> Table:
-    return Table(record_type, msgspec.to_builtins, lambda value: fit(value, kind), decode_key)
+    return Table(record_type, msgspec.to_builtins, lambda value: convert(value, kind), decode_key)
 
 
 def _encode_journal(entries: tuple[u.JournalEntry, ...]) -> list[Any]:
@@ -63,8 +63,8 @@ def _encode_state(state: SessionState) -> dict[str, Any]:
 
 
 TABLES: Final[dict[str, Table]] = {
-    "row": Table("session", _encode_session, lambda value: fit(value, Session)),
-    "state": Table("state", _encode_state, lambda value: fit(value, SessionState)),
+    "row": Table("session", _encode_session, lambda value: convert(value, Session)),
+    "state": Table("state", _encode_state, lambda value: convert(value, SessionState)),
     "messages": _of(None, MessageRow),
     "turns": _of("turn", Turn),
     "links": _of("link", tuple[str, ...]),

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 import orjson
 
-from clew.convert import fit
+from clew.convert import convert
 from clew.errors import RowUndecodable
 from clew.ids import Mint, is_shared_id
 from clew.store.adoption import Adoption, Shared, plan_adoption
@@ -183,7 +183,7 @@ def _why_not(sql: Statements, session_id: str) -> str | None:
         row = sql.first("find_shared_session", {"id": session_id})
         if row is None:
             return "its id is not text"
-        fit(msgspec.structs.asdict(rows.to_session(row)), Session)
+        convert(msgspec.structs.asdict(rows.to_session(row)), Session)
     except Exception as error:  # about this row alone; the other sessions are not affected
         return str(error)
     return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Never
 
-from clew.convert import fit
+from clew.convert import convert
 from clew.errors import RowUndecodable
 from clew.store.facts import Fact
 from clew.store.sql import rows
@@ -28,7 +28,7 @@ def restore(sql: Statements, fact: Fact) -> None:
         case "session.created" | "session.changed" | "session.restated":
             if fact.type == "session.restated":
                 sql.run("delete_session", {"id": id_})
-            sql.run("restore_session", rows.session_params(fit(data, Session)))
+            sql.run("restore_session", rows.session_params(convert(data, Session)))
             owner_and_alias = {"owner": data.get("owner"), "alias": data.get("alias")}
             sql.run("restore_epoch", {"id": id_, "epoch": data["epoch"], **owner_and_alias})
         case "session.deleted":
@@ -51,9 +51,9 @@ def restore(sql: Statements, fact: Fact) -> None:
         case "turn.opened" | "turn.changed":
             _restore_turn(sql, id_, data)
         case "step.ended":
-            sql.run("restore_step", rows.step_params(fit(data, Step)))
+            sql.run("restore_step", rows.step_params(convert(data, Step)))
         case "call.noted":
-            sql.run("put_call", rows.call_params(fit(data, ModelCall)))
+            sql.run("put_call", rows.call_params(convert(data, ModelCall)))
         case "head.moved":
             sql.run("restore_move", data)
             sql.run("restore_head", {"session_id": id_, "to_turn_id": data["to_turn_id"]})
@@ -79,7 +79,7 @@ def _unknown(kind: Never, fact: Fact) -> RowUndecodable:
 
 
 def _restore_turn(sql: Statements, session_id: str, data: dict[str, Any]) -> None:
-    turn = fit(data, Turn)
+    turn = convert(data, Turn)
     sql.run("restore_turn", rows.turn_params(turn))
     name = "restore_open_turn" if turn.status in OPEN else "restore_settled_turn"
     sql.run(name, {"session_id": session_id, "id": turn.id})

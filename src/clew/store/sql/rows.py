@@ -14,7 +14,7 @@ from typing import Any, Final, get_args
 import msgspec
 import orjson
 
-from clew.convert import fit
+from clew.convert import convert
 from clew.errors import RowUndecodable
 from clew.transcript.damage import DAMAGED, UNREADABLE, damaged_part
 from clew.transcript.message import MessageRow, PartRow
@@ -129,7 +129,7 @@ def _model(text: Any, what: str, **ids: object) -> Model:
     """Decode a model, cached: most sessions and steps name the same few."""
     model = _MODELS.get(text)
     if model is None:
-        model = fit(decode(text, what, **ids), Model)
+        model = convert(decode(text, what, **ids), Model)
         if len(_MODELS) < _MAX_MODELS:
             _MODELS[text] = model
     return model

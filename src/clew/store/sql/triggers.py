@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from clew.convert import fit
+from clew.convert import convert
 from clew.errors import RowUndecodable
 from clew.store.sql.rows import Params, Row, decode, encode, to_session
 from clew.store.sql.statements import SqlReader, Statements, reading
@@ -95,7 +95,7 @@ def to_webhook(row: Row) -> Webhook:
 
 def _convert(value: Any, type_: type[T], **ids: object) -> T:
     try:
-        return fit(value, type_)
+        return convert(value, type_)
     except msgspec.ValidationError as error:
         raise RowUndecodable(f"a {type_.__name__.lower()} cannot be decoded: {error}", **ids) from error
 

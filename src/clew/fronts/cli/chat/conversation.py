@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
-from clew.convert import fit
+from clew.convert import convert
 from clew.errors import ClewError, InvalidInput
 from clew.fronts.cli.attachment import with_files
 from clew.fronts.cli.chat.action import Action
@@ -364,7 +364,7 @@ class Conversation(ChatMessages):
         elif kind == "turn_finished":
             await self._on_turn_finished(data)
         elif kind == "status":
-            self._status = fit(data["status"], Status)
+            self._status = convert(data["status"], Status)
             if self._status.waiting:
                 await self._ask_next()
         elif kind == "queue_changed":

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from clew.config import data_folder
-from clew.convert import fit_json
+from clew.convert import convert_json
 
 __all__ = ["MAX_LINES", "TypedLines"]
 
@@ -31,7 +31,7 @@ class TypedLines:
             before = data_folder() / "chat_history"
             for raw in (self._path if self._path.exists() else before).read_bytes().splitlines():
                 with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
-                    lines.append(fit_json(raw, str))
+                    lines.append(convert_json(raw, str))
             if len(lines) > 2 * MAX_LINES:
                 draft = self._path.with_name(f"{self._path.name}.{os.getpid()}")
                 self._write(draft, lines[-MAX_LINES:], os.O_TRUNC)

@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from clew.convert import fit_json
+from clew.convert import convert_json
 from clew.store.sql.statements import Statements
 
 __all__ = ["AdoptionNotes", "looked_path"]
@@ -53,7 +53,7 @@ class AdoptionNotes:
         with contextlib.suppress(OSError, msgspec.DecodeError):
             fd = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
             try:
-                notes = fit_json(os.read(fd, _MAX_NOTES_BYTES), _Notes)
+                notes = convert_json(os.read(fd, _MAX_NOTES_BYTES), _Notes)
             finally:
                 os.close(fd)
             self._noted = notes.sessions if notes.store_id == self._store_id else {}
