@@ -122,7 +122,7 @@ async def test_an_older_copy_in_the_place_of_a_store_is_noticed(path: Path) -> N
 def test_after_another_boot_only_what_was_synced_counts() -> None:
     """A loss of power may take commits that were never synced; it may not take those that were."""
     here, there = boot_bytes(), bytes(range(16))
-    store = CommitCounter.name_of("store")
+    store = CommitCounter.hash_store_id("store")
     for boot, held, loss in (
         (here, 9, None),
         (here, 6, Loss(6, 9, ("ses_a", "ses_b"))),

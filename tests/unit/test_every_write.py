@@ -106,7 +106,7 @@ def test_every_fact_is_restored_and_one_of_no_known_type_is_damage() -> None:
         # With nothing in it a fact fails, but not by its type.
         with contextlib.suppress(KeyError, LookupError, msgspec.ValidationError):
             restore(Nothing(), Fact("s", 1, 1, kind, {}))
-    with pytest.raises(RowUndecodable, match=r"unknown type of fact: 'message\.pinned'"):
+    with pytest.raises(RowUndecodable, match=r"unknown fact type: 'message\.pinned'"):
         restore(Nothing(), Fact("s", 1, 1, "message.pinned", {}))  # type: ignore[arg-type]
 
 

@@ -1,6 +1,6 @@
-"""Reads of parts of a tree, as moves of the head need them: a path, the turn of a message, previous heads.
+"""Partial reads of a session's tree, for operations that move its head: a path, the turn of a message, previous heads.
 
-Each read costs as much as it returns, however long the session is.
+The cost of a read depends on the size of its result, not on the length of the session.
 """
 
 from __future__ import annotations
@@ -16,20 +16,23 @@ __all__ = ["PathTurn", "Paths", "is_joined", "join_runs"]
 
 
 class PathTurn(NamedTuple):
-    """A turn on a path, and the ids of the messages it holds, in order."""
+    """A turn on a path, with the ids of its messages in order."""
 
     turn: Turn
     messages: tuple[str, ...]
 
 
 def is_joined(turn: Turn, apart: str | None = None) -> bool:
-    """Return whether a turn can be joined to a run: a move of the head needs only the messages it holds."""
+    """Return whether a turn can be merged with its neighbours: moving the head needs only the ids of its messages.
+
+    ``apart`` is a turn that must stay separate.
+    """
     return turn.kind == "normal" and turn.status != "refused" and turn.id != apart
 
 
 def join_runs(path: Iterable[PathTurn], apart: str | None = None) -> tuple[PathTurn, ...]:
-    """Return a path with each run of turns merged into one: its last turn, with the parent of the first and all their
-    messages."""
+    """Return a path with each run of turns merged into one turn: the last one, with the parent of the first and the
+    messages of all."""
     joined: list[PathTurn] = []
     for turn, messages in path:
         above = joined[-1] if joined else None
@@ -42,34 +45,33 @@ def join_runs(path: Iterable[PathTurn], apart: str | None = None) -> tuple[PathT
 
 
 class Paths(Protocol):
-    """Reads of parts of the tree of one session."""
+    """Partial reads of the tree of one session."""
 
     async def load_path(
         self, session_id: str, turn_id: str | None, *, turns: int | None = None, depth: int = 0
     ) -> tuple[PathTurn, ...]:
-        """Return the turns from the root down to this one, with the ids of their messages; reads no message.
+        """Return the turns from the root down to this one, with the ids of their messages, but without the messages.
 
-        ``turns`` limits it to that many from the end, ``depth`` to turns at that depth or below. Raises
-        ``RowUndecodable`` where a turn is missing, misplaced, or has lost a message.
+        ``turns`` limits the path to its last turns, ``depth`` to turns at that depth or deeper. Raise
+        ``RowUndecodable`` if a turn is missing, misplaced, or has lost a message.
         """
         ...
 
     async def load_runs(
         self, session_id: str, turn_id: str | None, *, depth: int = 0, apart: str | None = None
     ) -> tuple[PathTurn, ...]:
-        """Return the path as :func:`join_runs` merges it, without what lies above ``depth``; empty when that is all of
-        it."""
+        """Return the path, merged by :func:`join_runs`, without turns above ``depth``; empty if all are above it."""
         ...
 
     async def find_meeting(self, session_id: str, one: str | None, other: str | None) -> Turn | None:
-        """Find the last turn that is on both paths; None where they have none in common.
+        """Find the last turn that is on both paths; None if they have no turn in common.
 
-        Raises ``RowUndecodable`` where a turn is missing or misplaced.
+        Raise ``RowUndecodable`` if a turn is missing or misplaced.
         """
         ...
 
     async def find_on_path(self, session_id: str, message_id: str, through: str | None) -> Turn | None:
-        """Find the turn that holds the message on the path down to ``through``; the first, if several do."""
+        """Find the first turn that contains the message, on the path down to ``through``."""
         ...
 
     async def has_child(self, session_id: str, turn_id: str, *, refused: bool = False) -> bool:
@@ -77,10 +79,10 @@ class Paths(Protocol):
         ...
 
     async def load_marked(self, session_id: str, turn_id: str) -> tuple[PathTurn, ...]:
-        """Return both ends of the path from the root down to this turn, and the turns that no run can hold
-        (``is_plain``).
+        """Return the first and last turn of the path from the root down to this turn, and every turn between them that
+        cannot be part of a run (:func:`clew.store.copies.is_plain`).
 
-        Raises ``RowUndecodable`` where the path does not lead to a root.
+        Raise ``RowUndecodable`` if the path does not lead to a root.
         """
         ...
 
@@ -101,5 +103,6 @@ class Paths(Protocol):
         ...
 
     async def was_head(self, session_id: str, turn_id: str, through: int) -> bool:
-        """Return whether a move of the head up to number ``through`` led to this turn or to one of its children."""
+        """Return whether a move of the head with a ``seq`` up to ``through`` led to this turn or to one of its
+        children."""
         ...

@@ -1,10 +1,10 @@
-"""Conversion of messages to and from the form in ``json:`` files: text, files, calls, usage, model and two flags. Pure.
+"""Converts messages to and from their form in ``json:`` files: text, files, calls, usage, model and two flags. Pure.
 
-Values that other programs read are stored once, in their form. The rest of each part is under ``clew``, with a hole for
-each value that the message has already.
+Values that other programs read are stored once, under the keys that those programs use. The rest of each part is under
+``clew``, with a hole (null) in place of each such value.
 
-Other contents of a message that another program wrote are preserved in a part of their own, and written back under the
-same keys, in one message for each that was read.
+Other keys of a message that another program wrote are preserved in a separate part. They are written back unchanged, in
+one message of the file for each one that was read.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ __all__ = ["BOUNDARY", "decode_message", "encode_message", "plain_metadata", "pl
 BOUNDARY: Final = "Everything before this point is told by the summary that follows."
 _GAP: Final = "\n\n"
 _PROGRAM: Final = "json"
-"""The program of a part that preserves a message of a ``json:`` file."""
+"""The program name in parts that preserve messages of ``json:`` files."""
 _OTHER: Final = "other"
-"""The metadata key with the keys that another program added to a message that clew wrote."""
+"""The metadata key for keys that another program added to a message that clew wrote."""
 _TEXT: Final = ("text", "content")
 _ARGUMENTS: Final = ("arguments", "input", "args")
 _RESULT: Final = ("result", "output")
@@ -41,7 +41,7 @@ _RESULT: Final = ("result", "output")
 
 
 def encode_message(row: MessageRow) -> list[dict[str, Any]]:
-    """Return the messages in the file for one of clew's. The first one has the row and the parts."""
+    """Return the messages of the file that represent one message of clew's. The first has its row and its parts."""
     shapes: list[dict[str, Any]] = []
     specs: list[Any] = []
     segments = list(_segments(row.parts))
@@ -56,10 +56,10 @@ def encode_message(row: MessageRow) -> list[dict[str, Any]]:
         (shape,) = shapes
         shapes = [_join(shape, other) if isinstance(other, dict) else shape]
     else:
-        # Values in another program's form are not read back from there, so the parts are written completely.
+        # Values under another program's keys are not read back from there, so the parts are written completely.
         whole = [[part.id, part.created_at, part.updated_at, part.data, {}] for part in row.parts]
         carried = {"id": row.id, **carried, "parts": whole}
-    shapes = [{**shape, "clew": carried if place == 0 else {"of": row.id}} for place, shape in enumerate(shapes)]
+    shapes = [{**shape, "clew": carried if n == 0 else {"of": row.id}} for n, shape in enumerate(shapes)]
     if is_marker(row) and not any(preserved["shape"].get("role") == "user" for preserved in found):
         shape = {"id": f"{row.id}-boundary", "role": "user", "text": BOUNDARY, "synthetic": True, "summary": True}
         shapes.insert(0, {**shape, "createdAt": iso(row.created_at), "clew": {"boundary": row.id}})
@@ -67,16 +67,16 @@ def encode_message(row: MessageRow) -> list[dict[str, Any]]:
 
 
 def _segments(parts: Sequence[PartRow]) -> Iterator[tuple[dict[str, Any] | None, Sequence[PartRow]]]:
-    """Yield the parts message by message, as in the file of another program, each with its preserved message."""
+    """Yield the parts of each message in the file, with the preserved message if another program wrote it."""
     start = 0
-    for place, part in enumerate(parts):
+    for index, part in enumerate(parts):
         preserved = _preserved_of(part)
         if preserved is not None:
-            begin = max(place - preserved["parts"], start)
+            begin = max(index - preserved["parts"], start)
             if begin > start:
                 yield None, parts[start:begin]
-            yield preserved, parts[begin:place]
-            start = place + 1
+            yield preserved, parts[begin:index]
+            start = index + 1
     if start < len(parts) or not parts:
         yield None, parts[start:]
 
@@ -107,7 +107,7 @@ def _encode_parts(row: MessageRow, parts: Sequence[PartRow], *, first: bool) -> 
         holed = {key: None if key in hole and key != "data" else value for key, value in data.items()}
         specs.append([part.id, part.created_at, part.updated_at, holed, hole])
     used, model = row.usage, row.asked_model
-    # The counts in the form of other programs: total input and total output.
+    # Other programs have only two counts: total input and total output.
     sums = [used.input + used.cache_read + used.cache_write, used.output + used.reasoning]
     counts = dict(zip(("inputTokens", "outputTokens"), sums, strict=True)) if "usage" in row.metadata else None
     shape: dict[str, Any] = {
@@ -127,20 +127,19 @@ def _encode_parts(row: MessageRow, parts: Sequence[PartRow], *, first: bool) -> 
 
 def _call(part: PartRow) -> dict[str, Any]:
     data = part.data
-    preserved = {key: data[key] for key in ("input", "output", "errorText") if key in data}
-    named = {"id": part.tool_call_id, "name": tool_name(part.data), "arguments": preserved.get("input", {})}
-    if "output" in preserved:
-        named |= {"result": preserved["output"], "isError": False}
-    if "errorText" in preserved:
-        named |= {"result": preserved["errorText"], "isError": True}
-    return named
+    call = {"id": part.tool_call_id, "name": tool_name(data), "arguments": data.get("input", {})}
+    if "output" in data:
+        call |= {"result": data["output"], "isError": False}
+    if "errorText" in data:
+        call |= {"result": data["errorText"], "isError": True}
+    return call
 
 
 # Reading
 
 
 def decode_message(shape: dict[str, Any], session_id: str) -> MessageRow | None:
-    """Return a message that clew wrote; None for one that only repeats it in another program's form."""
+    """Return a message that clew wrote; None for one that belongs to another one, such as a boundary."""
     own = shape["clew"]
     if "boundary" in own or "of" in own:
         return None
@@ -159,34 +158,35 @@ def _role(shape: dict[str, Any], parts: Sequence[PartRow]) -> Any:
     return "assistant" if any(part.type == COMPACTION_PART for part in parts) else shape["role"]
 
 
-def _fill(shape: dict[str, Any], key: str, place: Any, value: Any) -> Any:
+def _fill(shape: dict[str, Any], key: str, hole: Any, value: Any) -> Any:
+    """Return the value of a part's key: ``hole`` is its range in the message's text, or the index of the call."""
     if key == "data":
-        return {**value, "summary": shape["text"][place[0] : place[1]]}
+        return {**value, "summary": shape["text"][hole[0] : hole[1]]}
     if key == "text":
-        return shape["text"][place[0] : place[1]]
-    call = shape["toolCalls"][place]
+        return shape["text"][hole[0] : hole[1]]
+    call = shape["toolCalls"][hole]
     return call["arguments"] if key == "input" else call["result"]
 
 
-# Keys that another program added to what clew wrote
+# Keys that another program added to messages that clew wrote
 
 
 def with_unknown_keys(row: MessageRow, found: Sequence[dict[str, Any]]) -> MessageRow:
-    """Return the row with every key of its messages in the file that clew would not write itself."""
+    """Return the row with all keys that clew would not write itself, from its messages ``found`` in the file."""
     written = encode_message(replace(row, metadata=merge(row.metadata, {}, (_OTHER,))))
     if len(found) != len(written):
         return row
     added = [_unknown(one, shape) or {} for one, shape in zip(found, written, strict=True)]
-    places = [part.index for part in row.parts if _preserved_of(part) is not None]
-    if not places:
+    indexes = [part.index for part in row.parts if _preserved_of(part) is not None]
+    if not indexes:
         other = {_OTHER: added[-1]} if added[-1] else {}
         return replace(row, metadata=merge(row.metadata, other, () if other else (_OTHER,)))
     parts = list(row.parts)
-    for place, more in zip(places, added, strict=False):
-        data = parts[place].data
+    for index, more in zip(indexes, added, strict=False):
+        data = parts[index].data
         preserved = data["data"]
-        parts[place] = replace(
-            parts[place], data={**data, "data": {**preserved, "shape": _join(preserved["shape"], more)}}
+        parts[index] = replace(
+            parts[index], data={**data, "data": {**preserved, "shape": _join(preserved["shape"], more)}}
         )
     return replace(row, parts=tuple(parts))
 
@@ -216,55 +216,58 @@ def _join(written: Any, more: Any) -> Any:
 
 
 def plain_records(messages: Sequence[Any]) -> list[dict[str, Any]]:
-    """Return another program's messages as records for adoption. A pair of summaries is a compaction.
+    """Return another program's messages as records for adoption. A user's summary followed by
+    the assistant's is a compaction.
 
-    Each record has the message itself in preserving parts (``kept``; ``before``: the boundary of a compaction).
+    Each record also has the message itself, as parts that preserve it: under ``kept``, and the boundary of a compaction
+    under ``before``.
     """
     records: list[dict[str, Any]] = []
     boundary: list[dict[str, Any]] = []
-    for place, shape in enumerate(messages):
+    for index, shape in enumerate(messages):
         if not isinstance(shape, dict) or shape.get("role") not in ("user", "assistant", "tool"):
             continue
         role = shape["role"]
-        said = next((shape[key] for key in _TEXT if isinstance(shape.get(key), str | list)), "")
-        text = said if isinstance(said, str) else content_text(said)
-        seq = (place + 1) * 1000
-        head = {"seq": seq, "timestamp": shape.get("createdAt", shape.get("timestamp")), "from": place}
+        content = next((shape[key] for key in _TEXT if isinstance(shape.get(key), str | list)), "")
+        text = content if isinstance(content, str) else content_text(content)
+        seq = (index + 1) * 1000
+        head = {"seq": seq, "timestamp": shape.get("createdAt", shape.get("timestamp")), "from": index}
         preserved = [_preserved(shape)]
         if shape.get("summary") is True and role == "user":
             boundary = preserved
             continue
         if shape.get("summary") is True and role == "assistant":
-            summed = {"recordType": "compaction", "summary": text, "firstKeptSeq": seq + 1}
-            records.append({**summed, **head, "before": boundary, "kept": preserved})
+            compaction = {"recordType": "compaction", "summary": text, "firstKeptSeq": seq + 1}
+            records.append({**compaction, **head, "before": boundary, "kept": preserved})
             boundary = []
             continue
         if role == "tool":
-            records.append({**_result(shape.get("toolCallId"), said, shape.get("isError")), **head, "kept": preserved})
+            result = _result(shape.get("toolCallId"), content, shape.get("isError"))
+            records.append({**result, **head, "kept": preserved})
             continue
         blocks: list[Any] = [{"type": "text", "text": text}] if text or role == "user" else []
         for file in shape.get("files") or () if isinstance(shape.get("files"), list) else ():
             if isinstance(file, dict):
                 url = file.get("url") or file.get("path") or ""
-                named = {"type": "file", "mediaType": str(file.get("mediaType") or ""), "url": str(url)}
-                blocks.append({**named, **({"filename": str(file["name"])} if file.get("name") else {})})
+                block = {"type": "file", "mediaType": str(file.get("mediaType") or ""), "url": str(url)}
+                blocks.append({**block, **({"filename": str(file["name"])} if file.get("name") else {})})
         calls = _calls_of(shape) if role == "assistant" else []
         for id_, call in calls:
-            given = next((call[key] for key in _ARGUMENTS if key in call), None)
-            named = {"type": "toolCall", "id": id_, "name": str(call.get("name", call.get("toolName")))}
-            blocks.append({**named, "arguments": given})
-        about = {"role": role, "content": blocks, "synthetic": shape.get("synthetic"), "kept": preserved}
-        records.append({"recordType": "message", **about, **head})
+            arguments = next((call[key] for key in _ARGUMENTS if key in call), None)
+            name = str(call.get("name", call.get("toolName")))
+            blocks.append({"type": "toolCall", "id": id_, "name": name, "arguments": arguments})
+        message = {"role": role, "content": blocks, "synthetic": shape.get("synthetic"), "kept": preserved}
+        records.append({"recordType": "message", **message, **head})
         for number, (id_, call) in enumerate(calls, 1):
-            result = next((call[key] for key in _RESULT if call.get(key) is not None), None)
-            if result is not None:
-                records.append({**_result(id_, result, call.get("isError")), **head, "seq": seq + number})
+            output = next((call[key] for key in _RESULT if call.get(key) is not None), None)
+            if output is not None:
+                records.append({**_result(id_, output, call.get("isError")), **head, "seq": seq + number})
                 del records[-1]["from"]
     return records
 
 
 def _calls_of(shape: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """Return the calls of a message that have an id under any known name."""
+    """Return the calls of a message that have an id, under any of its names, each with that id."""
     calls = shape.get("toolCalls")
     found = [call for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
     named = ((call.get("id", call.get("toolCallId")), call) for call in found)
@@ -278,27 +281,27 @@ def _result(id_: object, output: Any, is_error: object) -> dict[str, Any]:
 
 
 def _preserved(shape: dict[str, Any]) -> dict[str, Any]:
-    """Return the part that preserves a message, without the long values that the other parts have."""
+    """Return the part that preserves a message, without the long values that its other parts have."""
     holes: list[list[Any]] = [[key] for key in _TEXT if isinstance(shape.get(key), str)][:1]
     if shape.get("summary") is True and shape.get("role") == "user":
         holes = []  # no other part has the text of a boundary
     preserved = {key: value for key, value in shape.items() if key not in ("clew", "check")}
     if isinstance(shape.get("toolCalls"), list) and _calls_of(shape):
         preserved["toolCalls"] = [dict(call) if isinstance(call, dict) else call for call in shape["toolCalls"]]
-        for place, call in enumerate(shape["toolCalls"]):
+        for index, call in enumerate(shape["toolCalls"]):
             if isinstance(call, dict) and ("id" in call or "toolCallId" in call):
-                given = next((key for key in _ARGUMENTS if key in call), None)
+                arguments = next((key for key in _ARGUMENTS if key in call), None)
                 result = next((key for key in _RESULT if call.get(key) is not None), None)
-                holes += [["toolCalls", place, given]] if given and isinstance(call[given], dict) else []
-                holes += [["toolCalls", place, result]] if result and isinstance(call[result], str) else []
-    for *way, key in holes:
-        _at(preserved, way)[key] = None
+                holes += [["toolCalls", index, arguments]] if arguments and isinstance(call[arguments], dict) else []
+                holes += [["toolCalls", index, result]] if result and isinstance(call[result], str) else []
+    for *path, key in holes:
+        _at(preserved, path)[key] = None
     return {"type": PRESERVED_PART, "data": {"program": _PROGRAM, "shape": preserved, "holes": holes, "parts": 0}}
 
 
-def _at(shape: Any, way: Sequence[Any]) -> Any:
-    for step in way:
-        shape = shape[step]
+def _at(shape: Any, path: Sequence[Any]) -> Any:
+    for key in path:
+        shape = shape[key]
     return shape
 
 
@@ -308,25 +311,25 @@ def _preserved_of(part: PartRow) -> dict[str, Any] | None:
 
 
 def _refill(preserved: dict[str, Any], parts: Sequence[PartRow], row: MessageRow) -> dict[str, Any]:
-    """Return a preserved message with the values of its parts, and with results that arrived since."""
+    """Return a preserved message with its holes filled from its parts, and with results that arrived later."""
     shape: dict[str, Any] = orjson.loads(orjson.dumps(preserved["shape"]))
     calls = {part.tool_call_id: part.data for part in row.parts if part.tool_call_id is not None}
-    for *way, key in preserved["holes"]:
-        place = _at(shape, way)
-        if way:
-            data = calls.get(str(place.get("id", place.get("toolCallId"))), {})
-            place[key] = data.get("input") if key in _ARGUMENTS else data.get("output", data.get("errorText"))
+    for *path, key in preserved["holes"]:
+        target = _at(shape, path)
+        if path:
+            data = calls.get(str(target.get("id", target.get("toolCallId"))), {})
+            target[key] = data.get("input") if key in _ARGUMENTS else data.get("output", data.get("errorText"))
         elif shape.get("role") == "tool":
             data = calls.get(str(shape.get("toolCallId")), {})
-            place[key] = data.get("output", data.get("errorText"))
+            target[key] = data.get("output", data.get("errorText"))
         else:
             texts = [part.data["text"] for part in parts if part.type == "text"]
             texts += [part.data["data"]["summary"] for part in parts if part.type == COMPACTION_PART]
-            place[key] = _GAP.join(texts)
-    apart = [one["shape"].get("toolCallId") for one in map(_preserved_of, row.parts) if one is not None]
+            target[key] = _GAP.join(texts)
+    separate = [one["shape"].get("toolCallId") for one in map(_preserved_of, row.parts) if one is not None]
     for id_, call in _calls_of(shape) if shape.get("role") == "assistant" else ():
         data = calls.get(id_, {})
-        if id_ not in apart and not any(key in call for key in _RESULT) and {"output", "errorText"} & data.keys():
+        if id_ not in separate and not any(key in call for key in _RESULT) and {"output", "errorText"} & data.keys():
             call |= {"result": data.get("output", data.get("errorText")), "isError": "errorText" in data}
     return shape
 

@@ -1,4 +1,4 @@
-"""Restoring rows from facts: rebuilding a store from its log. Each kind of fact writes everything it records."""
+"""Restores rows from facts, to rebuild a store from its event log."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["restore"]
 
 
 def restore(sql: Statements, fact: Fact) -> None:
-    """Write the content of a fact into a store that holds the content of the facts before it."""
+    """Write the content of a fact into a store to which all earlier facts were restored."""
     id_, data = fact.stream_id, fact.data
     match fact.type:
         case "session.created" | "session.changed" | "session.restated":
@@ -67,15 +67,14 @@ def restore(sql: Statements, fact: Fact) -> None:
         case "rules.replaced":
             sql.run("put_project_rules", {**data, "rules_json": rows.encode(data["rules"])})
         case "log.started" | "log.stopped":
-            pass  # about the log itself
+            pass  # concerns only the log itself
         case _:
             raise _unknown(fact.type, fact)
 
 
 def _unknown(kind: Never, fact: Fact) -> RowUndecodable:
-    """Return the error for an unknown fact. ``Never`` lets mypy report a missing branch; any other unknown type is
-    damage."""
-    return RowUndecodable(f"unknown type of fact: {kind!r}", stream_id=fact.stream_id, seq=fact.seq)
+    """Return the error for a fact of an unknown type, which is damage. ``Never`` lets mypy report a missing branch."""
+    return RowUndecodable(f"unknown fact type: {kind!r}", stream_id=fact.stream_id, seq=fact.seq)
 
 
 def _restore_turn(sql: Statements, session_id: str, data: dict[str, Any]) -> None:

@@ -1,12 +1,12 @@
-"""Counting acknowledged commits in a file next to the database, so that a truncated write-ahead log is noticed.
+"""Counts acknowledged commits in a file next to the database, to detect a truncated write-ahead log.
 
-SQLite treats a damaged log as one that ends there. So every commit is numbered in the database, and before it is
-acknowledged its number is noted in a small separate file. A database with fewer commits than noted has lost some. The
-file is not synced: it survives the process, and after a loss of power only the number of the last synced commit counts,
-which was noted when the disk already had it.
+SQLite treats a damaged log as if it ended at the damage. So every commit is numbered in the database, and its number is
+noted in a small separate file before it is acknowledged. A database with fewer commits than were noted has lost some.
+The file is not synced. It outlives a crash of the process; after a power failure only the number of the newest synced
+commit counts, and that is noted only when the commit is on disk.
 
-The notes form a ring in which the oldest is overwritten. Each names the session of its commit, so that lost changes can
-be identified as far back as the ring goes.
+The notes form a ring in which the oldest is overwritten. Each note names a session of its commit, so that the sessions
+with lost changes are known as far back as the ring goes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = [
 log = logging.getLogger("clew.store")
 
 LOSS_CAUSE: Final = "its write-ahead log was damaged or removed, or the file was replaced by an older copy"
-"""How a database can lose commits."""
+"""The possible causes of a loss of commits, for messages."""
 _NOTE: Final = struct.Struct("<4s16s16sQQH32s")
 _CRC: Final = struct.Struct("<I")
 _MAGIC: Final = b"clw1"
@@ -47,7 +47,7 @@ _SLOTS: Final = 256
 
 
 class Note(NamedTuple):
-    """A note that ``commit`` was acknowledged; ``synced`` is the newest commit that survives a loss of power."""
+    """A note that ``commit`` was acknowledged; ``synced`` is the newest commit that survives a power failure."""
 
     boot: bytes
     store: bytes
@@ -70,15 +70,15 @@ def boot_bytes() -> bytes:
 
 
 class CommitCounter:
-    """The notes of the process that writes the store."""
+    """The writer of the notes, in the process that owns the store."""
 
     def __init__(self, path: Path, store_id: str) -> None:
         self._path = acknowledged_path(path)
-        self._store = self.name_of(store_id)
+        self._store = self.hash_store_id(store_id)
         self._boot = boot_bytes()
         self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         os.fchmod(self._fd, 0o600)
-        # Allocated in full: a disk that fills up later must not stop the notes.
+        # Allocated in full, so that notes can still be written when the disk is full.
         if os.fstat(self._fd).st_size != _SLOT * _SLOTS:
             os.ftruncate(self._fd, 0)
             os.pwrite(self._fd, bytes(_SLOT * _SLOTS), 0)
@@ -86,12 +86,12 @@ class CommitCounter:
         self.commit = self.synced = 0
 
     @staticmethod
-    def name_of(store_id: str) -> bytes:
+    def hash_store_id(store_id: str) -> bytes:
         """Return the hash by which a note names its store."""
         return blake2b(store_id.encode(), digest_size=16).digest()
 
     def begin(self, commit: int, synced: int) -> None:
-        """Start over for a store that is open and holds this many commits; earlier notes are settled."""
+        """Clear the ring for a newly opened store with this many commits; its earlier notes were checked."""
         self.commit, self.synced = commit, synced
         os.pwrite(self._fd, bytes(_SLOT * _SLOTS), 0)
         self.note(commit, synced, ())
@@ -104,7 +104,7 @@ class CommitCounter:
             os.pwrite(self._fd, packed + _CRC.pack(crc32(packed)), _SLOT * (commit % _SLOTS))
         except OSError as error:
             if not self._failed:
-                log.error("%s cannot be written (%s): lost commits would not be noticed", self._path, error)
+                log.error("cannot write %s (%s): a loss of commits would not be detected", self._path, error)
             self._failed = True
 
     def close(self) -> None:
@@ -129,12 +129,12 @@ def read_notes(path: Path) -> list[Note]:
 
 
 def notes_of(notes: Sequence[Note], store_id: str) -> list[Note]:
-    """Return the notes of this store: another one may have had this path before."""
-    return [note for note in notes if note.store == CommitCounter.name_of(store_id)]
+    """Return the notes of this store; another store may have had the same path before."""
+    return [note for note in notes if note.store == CommitCounter.hash_store_id(store_id)]
 
 
 def find_loss(notes: Sequence[Note], store_id: str, held: int) -> Loss | None:
-    """Return what was acknowledged of this store but is missing from it."""
+    """Return the loss of a store with ``held`` commits; None if all of its acknowledged commits are there."""
     own_notes = notes_of(notes, store_id)
     if not own_notes:
         return None
