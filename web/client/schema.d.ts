@@ -505,7 +505,7 @@ export interface ReplicaList {
   replicas: ReplicaShape[];
 }
 
-/** A process that serves the store, by the store's clock. `alive`: its lease is valid; `here`: it is this one. */
+/** A process that serves the store. Times are by the store's clock. `alive`: its lease is valid; `here`: it is this process. */
 export interface ReplicaShape {
   id: string;
   url: string | null;

@@ -12,7 +12,7 @@ from clew.session.host import Host
 from clew.session.runtime import Runtime
 from clew.triggers.events import Events
 from clew.triggers.firing import Changes, Firing
-from clew.triggers.router import Gate, Router
+from clew.triggers.router import Router, Scope
 from clew.triggers.schedules import Schedules
 from clew.triggers.watches import Watches
 from clew.triggers.webhooks import Webhooks
@@ -30,26 +30,26 @@ _STOP_WAIT_S: Final = 2.0
 class Dispatcher:
     """The dispatcher of one engine. ``open`` starts the loop, in the owner of the store only; ``close`` ends it."""
 
-    def __init__(self, host: Host, runtime: Runtime, gate: Gate) -> None:
+    def __init__(self, host: Host, runtime: Runtime, scope: Scope) -> None:
         self._host = host
         self._runtime = runtime
-        self._router = Router(host, runtime, gate)
+        self._router = Router(host, runtime, scope)
         self._changes, self._hooks = Changes(), asyncio.Lock()
         self._firing = Firing(host, self._router, self._changes)
-        self.events, self.schedules, self.webhooks = self.ways(gate)
+        self.events, self.schedules, self.webhooks = self.entry_points(scope)
         self._wake = asyncio.Event()
         self._watches = Watches(host, self._firing, self._wake.set)
         self._ending = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    def ways(self, gate: Gate) -> tuple[Events, Schedules, Webhooks]:
+    def entry_points(self, scope: Scope) -> tuple[Events, Schedules, Webhooks]:
         """Return the three entry points for one owner."""
         host, router, firing = self._host, self._router, self._firing
-        if gate.owner is not None:
-            router = router.scoped(gate)
+        if scope.owner is not None:
+            router = router.scoped(scope)
             firing = Firing(host, router, self._changes)
-        schedules = Schedules(host, self._runtime, router, gate, firing)
-        return Events(host, router, gate), schedules, Webhooks(host, router, gate, self._hooks)
+        schedules = Schedules(host, self._runtime, router, scope, firing)
+        return Events(host, router, scope), schedules, Webhooks(host, router, scope, self._hooks)
 
     async def open(self, *, fire: bool, left: Iterable[str] = ()) -> None:
         """Settle the events that a dead process left open; with ``fire``, resume their turns and start the schedules.

@@ -12,7 +12,7 @@ from clew.errors import InvalidInput
 from clew.session.host import Host
 from clew.transcript.part import text_part
 from clew.transcript.value_check import check_value
-from clew.triggers.router import MAX_CONTENT, Gate, Inbound, Received, Router
+from clew.triggers.router import MAX_CONTENT, Inbound, Received, Router, Scope
 from clew.triggers.values import ledger
 from clew.triggers.values.envelope import Trigger
 from clew.triggers.values.routing import Routing, check_routing
@@ -30,10 +30,10 @@ class EventList(msgspec.Struct, frozen=True):
 class Events:
     """``engine.events``: receive events, and list the ledger."""
 
-    def __init__(self, host: Host, router: Router, gate: Gate) -> None:
+    def __init__(self, host: Host, router: Router, scope: Scope) -> None:
         self._host = host
         self._router = router
-        self._gate = gate
+        self._scope = scope
 
     async def receive(
         self,
@@ -59,7 +59,7 @@ class Events:
             parts.append({"type": "text", "text": ledger.event_text(payload)})
         received, _ = await self._router.receive(
             Inbound(
-                source=ledger.owned_source(self._gate.owner, ledger.check_source(source)),
+                source=ledger.owned_source(self._scope.owner, ledger.check_source(source)),
                 source_id=ledger.check_source_id(source_id),
                 trigger=Trigger(source=source, fired_at=self._host.clock.now_ms(), auth_subject="local"),
                 content={name: value for name, value in (("text", text), ("payload", payload)) if value is not None},
@@ -67,7 +67,7 @@ class Events:
                 routing=check_routing(routing, needed=True),
                 type=type,
                 tags={"source": "api"},
-                owner=self._gate.owner,
+                owner=self._scope.owner,
             )
         )
         return received
@@ -90,9 +90,9 @@ class Events:
         if cursor is not None and not (cursor.isascii() and cursor.isdigit() and len(cursor) < 19):
             raise InvalidInput("this cursor was not made by clew; start again without one")
         check_value([source], "filter")
-        owner = self._gate.owner
+        owner = self._scope.owner
         if session_id is not None:
-            session_id = await self._gate.own(session_id)
+            session_id = await self._scope.resolve_session(session_id)
         if turn_id is not None:
             ids.check_turn_id(turn_id)
         if owner is not None and source is not None and ":" not in source:
@@ -110,7 +110,7 @@ class Events:
         page = await self._host.store.list_events(query)
         if turn_id is not None and not page.events:
             # The turn of a deleted session is only known from the reply to its event.
-            await self._gate.own_turn(turn_id)
+            await self._scope.resolve_turn(turn_id)
         prefix = ledger.owned_source(owner, "")
         events = (replace(event, source=event.source.removeprefix(prefix)) for event in page.events)
         return EventList(tuple(events), None if page.next is None else str(page.next))

@@ -45,7 +45,7 @@ from clew.triggers.values.envelope import Trigger
 from clew.triggers.values.ledger import LedgerEvent, digest_event
 from clew.triggers.values.routing import RouteKind, Routing
 
-__all__ = ["MAX_CONTENT", "Draft", "Duplicate", "Gate", "Inbound", "Received", "Router"]
+__all__ = ["MAX_CONTENT", "Draft", "Duplicate", "Inbound", "Received", "Router", "Scope"]
 
 MAX_CONTENT: Final = 1024 * 1024
 """Bytes of text and payload of one event. The creator of an :class:`Inbound` has checked its content."""
@@ -54,15 +54,15 @@ Draft = Callable[..., Awaitable[Session]]
 """Returns a session as ``create_session`` would make it, without storing it."""
 
 
-class Gate(NamedTuple):
-    """The owner on whose behalf events arrive, and the facade's functions to resolve the sessions and turns they name.
+class Scope(NamedTuple):
+    """The owner on whose behalf events arrive, and the engine's functions to resolve the sessions and turns they name.
 
     ``owner`` None has access to everything.
     """
 
     owner: str | None
-    own: Callable[[str], Awaitable[str]]
-    own_turn: Callable[[str], Awaitable[str]]
+    resolve_session: Callable[[str], Awaitable[str]]
+    resolve_turn: Callable[[str], Awaitable[str]]
     draft: Draft
 
 
@@ -101,10 +101,10 @@ class Duplicate(Received, frozen=True):
 class Router:
     """The receiver of events. ``receive`` is safe to call concurrently."""
 
-    def __init__(self, host: Host, runtime: Runtime, gate: Gate) -> None:
+    def __init__(self, host: Host, runtime: Runtime, scope: Scope) -> None:
         self._host = host
         self._runtime = runtime
-        self._gate = gate
+        self._scope = scope
         # A lock exists only while a task holds or awaits it.
         self._locks: WeakValueDictionary[tuple[str, ...], asyncio.Lock] = WeakValueDictionary()
 
@@ -165,10 +165,10 @@ class Router:
             if await self._host.store.commit(unit) != Refused("session_not_found"):
                 return
 
-    def scoped(self, gate: Gate) -> Router:
+    def scoped(self, scope: Scope) -> Router:
         """Return a router for another owner: it finds only their sessions."""
         router = copy.copy(self)
-        router._gate = gate
+        router._scope = scope
         return router
 
     async def check(self, routing: Routing) -> tuple[Routing, str | None]:
@@ -177,9 +177,9 @@ class Router:
         Return it with the model and variant, session id and folder that its names mean now, since they could mean
         others in another process; and its owner: the session's, or this router's.
         """
-        owner = self._gate.owner
+        owner = self._scope.owner
         if routing.session_id is not None:
-            session = await get_session(self._host.store, await self._gate.own(routing.session_id))
+            session = await get_session(self._host.store, await self._scope.resolve_session(routing.session_id))
             routing, owner = msgspec.structs.replace(routing, session_id=session.id), session.owner
         elif routing.name is not None:
             await self._find_named(*routing.name, owner)
@@ -218,7 +218,7 @@ class Router:
             return Unit(row.session_id, (AddEvent(known), *also), (*new, *guards))
 
         if routing.session_id is not None:
-            session = await get_session(self._host.store, await self._gate.own(routing.session_id))
+            session = await get_session(self._host.store, await self._scope.resolve_session(routing.session_id))
             submission = await self._submit(inbound, session, event_unit)
         elif routing.name is None:
             session, submission = await self._begin(inbound, event_unit)
@@ -272,7 +272,7 @@ class Router:
         runtime, host = self._runtime, self._host
         session = await self._draft_of(inbound.routing, inbound.tags, inbound.owner)
         folder = inbound.routing.workspace_root
-        if inbound.owner != self._gate.owner and session.workspace_root != folder:
+        if inbound.owner != self._scope.owner and session.workspace_root != folder:
             # Stored as resolved when its owner named it: the path it resolves to now was not allowed.
             raise InvalidInput(
                 f"the workspace {folder} is now a link to another folder; name the folder you mean again"
@@ -292,7 +292,7 @@ class Router:
         return session, submission
 
     async def _draft_of(self, routing: Routing, tags: dict[str, Any], owner: str | None) -> Session:
-        return await self._gate.draft(
+        return await self._scope.draft(
             model=routing.model,
             agent=routing.agent,
             workspace_root=routing.workspace_root,

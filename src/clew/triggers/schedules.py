@@ -20,7 +20,7 @@ from clew.store.unit import DropSchedule, PutSchedule
 from clew.tools.base import NextTurn
 from clew.transcript.value_check import check_value
 from clew.triggers.firing import Firing, no_schedule
-from clew.triggers.router import Gate, Received, Router
+from clew.triggers.router import Received, Router, Scope
 from clew.triggers.values.routing import MAX_NAME, Routing, check_routing
 from clew.triggers.values.schedule import (
     MAX_OWN,
@@ -54,13 +54,13 @@ class SchedulePreview(msgspec.Struct, frozen=True):
 class Schedules:
     """``engine.schedules``. ``tick`` fires what is due now; the dispatcher's loop calls it."""
 
-    def __init__(self, host: Host, runtime: Runtime, router: Router, gate: Gate, firing: Firing) -> None:
+    def __init__(self, host: Host, runtime: Runtime, router: Router, scope: Scope, firing: Firing) -> None:
         self._host = host
         self._router = router
-        self._owner = gate.owner
+        self._owner = scope.owner
         self._firing = firing
         self._changes = firing.changes
-        if gate.owner is None:
+        if scope.owner is None:
             runtime.runner.schedule_turn = self._add_own
 
     async def add(

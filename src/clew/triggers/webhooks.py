@@ -17,7 +17,7 @@ from clew.session.host import Host
 from clew.store.unit import STORE_WIDE, DropWebhook, PutWebhook, Unit, Write
 from clew.transcript.part import text_part
 from clew.transcript.value_check import check_value
-from clew.triggers.router import MAX_CONTENT, Gate, Inbound, Received, Router
+from clew.triggers.router import MAX_CONTENT, Inbound, Received, Router, Scope
 from clew.triggers.schedules import check_prompt
 from clew.triggers.values.envelope import Trigger, safe_headers
 from clew.triggers.values.ledger import event_text
@@ -40,11 +40,11 @@ class Challenge(msgspec.Struct, frozen=True):
 class Webhooks:
     """``engine.webhooks``."""
 
-    def __init__(self, host: Host, router: Router, gate: Gate, lock: asyncio.Lock) -> None:
+    def __init__(self, host: Host, router: Router, scope: Scope, lock: asyncio.Lock) -> None:
         self._host = host
         self._router = router
         self._dummy_secret = new_secret()
-        self._owner = gate.owner
+        self._owner = scope.owner
         # Changing reads a webhook and writes it back: one at a time.
         self._lock = lock
 

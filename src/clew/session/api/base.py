@@ -1,4 +1,4 @@
-"""The base of every part of the facade: host, runtime, and the resolution of ids from outside."""
+"""The base class of the engine's parts, which resolves ids and paths that callers pass."""
 
 from __future__ import annotations
 
@@ -24,36 +24,36 @@ __all__ = ["EnginePart", "check_limit"]
 
 
 class EnginePart:
-    """The base class of the facade's parts, each of which adds the methods of one noun.
+    """The base class of the engine's parts, each of which adds the methods of one noun.
 
-    ``owner`` limits it to the sessions of one owner, None for all; ``roots`` are the folders that these may work in,
-    None for any.
+    ``owner`` limits it to the sessions of one owner; None is no limit. ``roots`` are the folders in which these may
+    have their workspaces; None is any folder.
     """
 
     def __init__(self, host: Host, runtime: Runtime) -> None:
         self._host = host
         self._runtime = runtime
         self._store = host.store
-        self._adding_up = asyncio.Lock()
+        self._usage_lock = asyncio.Lock()
         # By owner; a lock exists only while a task holds or awaits it.
-        self._imports = WeakValueDictionary[str | None, asyncio.Lock]()
+        self._import_locks = WeakValueDictionary[str | None, asyncio.Lock]()
         self.owner: str | None = None
         self.roots: tuple[Path, ...] | None = None
 
     async def get_session(self, session_id: str) -> Session:
-        """Return the session as it is now, with what it has spent."""
+        """Return the session as it is now, with its spending."""
         session = await self._get_session(session_id)
         return replace(session, spend=(await self._store.load_spend([session.id]))[session.id])
 
     async def _get_session(self, session_id: str) -> Session:
-        """Return the session without its spending, which takes longer to load the more calls it made."""
+        """Return the session without its spending, whose loading time grows with the number of model calls."""
         return await get_session(self._store, await self._resolve_session(session_id))
 
     async def _resolve_session(self, name: str) -> str:
-        """Resolve an id or alias of a session from outside: check its form, and that it belongs to the owner.
+        """Resolve the id or alias of a session that a caller passed: check its form, and that it belongs to the owner.
 
         Every method that takes one calls this first, and resolves turn ids through their session; a test ensures that.
-        For an owner, sessions of others do not exist: the same lookup finds neither them nor missing ones.
+        An owner cannot tell sessions of other owners from missing ones: one lookup finds neither.
         """
         form = self._store.capabilities.session_ids
         if self.owner is None:
@@ -81,13 +81,13 @@ class EnginePart:
         raise TurnNotFound(f"there is no turn {turn_id}", turn_id=turn_id)
 
     async def _resolve_workspace(self, folder: str | Path | None) -> Path | None:
-        """Resolve a workspace path from outside; an owner's must be in one of their folders."""
+        """Resolve a workspace path that a caller passed; an owner's must be in one of their folders."""
         if folder is None:
             return None
         return await asyncio.to_thread(resolve_workspace, folder, self.roots)
 
 
 def check_limit(limit: int | None) -> None:
-    """Check the size of a page of a session; None means everything."""
+    """Check a page size; None is no limit."""
     if limit is not None and not 1 <= limit <= 500:
         raise InvalidInput(f"limit must be from 1 to 500, not {limit}")

@@ -1,4 +1,4 @@
-"""The complete facade: operations of any engine, and those of the engine in this process only."""
+"""The engine: the operations of any engine, and those that only the engine in this process has."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from clew.transcript.session import Model
 from clew.transcript.spend import GROUPINGS, Grouping, UsageQuery, UsageReport, parse_bound, report
 from clew.transcript.value_check import check_value
 
-# Imports inside functions: runtime modules are loaded when an engine is opened, so importing clew stays fast.
+# Runtime modules are imported inside functions, when an engine is opened, so that importing clew stays fast.
 if TYPE_CHECKING:
     from clew.compaction.plan import Plan
     from clew.providers.base import ModelListing, ModelRequest, StepEnd
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from clew.transcript.message import MessageRow
     from clew.transcript.session import Session
     from clew.triggers.events import Events
-    from clew.triggers.router import Gate
+    from clew.triggers.router import Scope
     from clew.triggers.schedules import Schedules
     from clew.triggers.webhooks import Webhooks
 
@@ -75,7 +75,7 @@ class AgentShape(msgspec.Struct, frozen=True):
     model: Model | None
     tools: tuple[str, ...] | None
     max_steps: int
-    """Its own limit, else that of the preset in force for this store."""
+    """The agent's own limit, or that of the store's preset."""
     source: Literal["builtin", "user", "project"]
 
 
@@ -87,8 +87,8 @@ class AgentList(msgspec.Struct, frozen=True):
 
 
 class ReplicaShape(msgspec.Struct, frozen=True):
-    """A process that serves the store, by the store's clock. ``alive``: its lease is valid; ``here``: it is this
-    one."""
+    """A process that serves the store. Times are by the store's clock. ``alive``: its lease is valid; ``here``: it is
+    this process."""
 
     id: str
     url: str | None
@@ -110,7 +110,7 @@ class Operations(Sessions, Runs, History, Permissions, Transfer, Files, SavedPro
     webhooks: Webhooks
 
     async def models(self) -> list[ModelListing]:
-        """Return the models that can be named, usable ones first; the others with the reason."""
+        """Return the known models: usable ones first, then the others, each with the reason."""
         listed = await asyncio.to_thread(self._host.providers.models)
         chosen = self._host.choices.default_model
         if chosen is None:
@@ -125,7 +125,7 @@ class Operations(Sessions, Runs, History, Permissions, Transfer, Files, SavedPro
         if self.roots is not None:
             folder = await self._resolve_workspace(folder)
         catalog = await asyncio.to_thread(self._host.agents, folder, self.owner)
-        # The limit of a session without its own preset. The config's may come from the kind of store.
+        # The limit of sessions without a preset of their own. If the config named none, it has the store's default.
         preset = presets()[self._host.config.compaction.preset or "guide"]
         limit = self._host.choices.max_steps or preset.max_steps
         shown, notices = [], [*catalog.notices]
@@ -142,25 +142,25 @@ class Operations(Sessions, Runs, History, Permissions, Transfer, Files, SavedPro
     async def blob(self, sha256: str) -> Blob:
         """Return the bytes of a file that a message refers to."""
         if not _SHA256.fullmatch(sha256):
-            raise InvalidId("a blob is named by its sha256 in hex")
+            raise InvalidId("a blob id is a SHA-256 digest: 64 lowercase hex digits")
         blob = await self._store.find_blob(sha256, self.owner)
         if blob is None:
-            raise BlobNotFound("there is no such blob", sha256=sha256)
+            raise BlobNotFound("no blob with this SHA-256", sha256=sha256)
         return blob
 
     async def usage(
         self, by: Grouping = "day", *, since: int | str | None = None, until: int | str | None = None
     ) -> UsageReport:
-        """Return what model calls used and cost, in groups, over all calls for whatever purpose.
+        """Return the usage and cost of all model calls, whatever their purpose, in groups.
 
-        ``since`` is the first moment included and ``until`` the first excluded: epoch milliseconds or ISO 8601, in UTC
-        unless it says otherwise; a date as ``until`` is included completely. Calls of deleted sessions count too.
+        ``since`` is inclusive and ``until`` exclusive: epoch milliseconds or ISO 8601, in UTC unless there is an
+        offset. If ``until`` is a date without a time, that day is included. Calls of deleted sessions count too.
         """
         if by not in GROUPINGS:
             raise InvalidInput(f"by must be {', '.join(GROUPINGS[:-1])} or {GROUPINGS[-1]}, not {by!r}")
         query = UsageQuery(by, parse_bound(since), parse_bound(until, is_end=True), self.owner)
-        # One at a time: a large sum takes a while, and several would occupy every reader of the store.
-        async with self._adding_up:
+        # One report at a time: each may take long, and several would occupy all readers of the store.
+        async with self._usage_lock:
             return report(await self._store.load_usage(query))
 
     async def replicas(self) -> list[ReplicaShape]:
@@ -176,7 +176,7 @@ class Operations(Sessions, Runs, History, Permissions, Transfer, Files, SavedPro
         return await self._store.losses()
 
     async def accept_loss(self, loss_id: str) -> None:
-        """Accept a loss by its id: it is no longer reported."""
+        """Accept a loss, named by its id, so that it is no longer reported."""
         if not await self._store.accept_loss(loss_id, self._host.clock.now_ms()):
             raise NotFound(f"there is no loss {loss_id}", loss_id=loss_id)
 
@@ -195,7 +195,7 @@ class Engine(Operations):
         self.config = host.config
         self.clock = host.clock
         self.mint = host.mint
-        self.dispatcher = Dispatcher(host, self._runtime, self._gate())
+        self.dispatcher = Dispatcher(host, self._runtime, self._scope())
         self.events = self.dispatcher.events
         self.schedules = self.dispatcher.schedules
         self.webhooks = self.dispatcher.webhooks
@@ -244,9 +244,9 @@ class Engine(Operations):
     ) -> TurnStream[Any]:
         """Send a prompt, which is durable when this returns, and return its stream.
 
-        Every refusal raises here, before anything has started: a busy session, an unknown model or agent. A prompt
-        already sent with this ``message_id`` is not run again; its stream is returned. ``output`` is a type, or a JSON
-        Schema, of the answer; the stream's ``output()`` returns the value.
+        A prompt that is refused, for example for a busy session or an unknown model or agent, raises here, before
+        anything has started. A prompt already sent with this ``message_id`` is not run again; its stream is returned.
+        ``output`` is the answer's type or JSON Schema; the stream's ``output()`` returns the value.
         """
         from clew.tools.hints import schema_and_reader
 
@@ -263,14 +263,14 @@ class Engine(Operations):
             metadata=metadata,
         )
         if submission.queued:
-            raise SessionBusy("this message is queued behind a run", session_id=session_id)
+            raise SessionBusy("this message is queued behind a running turn", session_id=session_id)
         return await self.follow(session_id, submission, read=read)
 
     async def follow(
         self, session_id: str, submission: Submission, *, read: Callable[[Any], Any] | None = None
     ) -> TurnStream[Any]:
-        """Return the stream of a submission, also of one sent before. ``read`` converts a structured output to its
-        type."""
+        """Return the stream of a submission, which may have been sent earlier. ``read`` converts a structured output to
+        its type."""
         from clew.session.api.turn_stream import TurnStream, follow
 
         session_id = await self._resolve_session(session_id)
@@ -285,44 +285,46 @@ class Engine(Operations):
         reason: str | None = None,
         pattern: str | None = None,
     ) -> tuple[int, TurnStream[Any] | None]:
-        """Answer an approval request like ``answer``; with none left, also return the stream of the resumed run.
+        """Answer an approval request like ``answer``; if no request is left, also return the stream of the resumed run.
 
         The stream starts at the first chunk of that run, even if it has ended by then.
         """
-        return await self._followed(session_id, await self._answer(session_id, approval_id, decision, reason, pattern))
+        answered = await self._answer(session_id, approval_id, decision, reason, pattern)
+        return await self._follow_answer(session_id, answered)
 
     async def answer_question_stream(
         self, session_id: str, tool_call_id: str, output: Any
     ) -> tuple[int, TurnStream[Any] | None]:
-        """Answer a question of the model like ``answer_question``; with none left, also return the stream of the
+        """Answer a question of the model like ``answer_question``; if no request is left, also return the stream of the
         resumed run."""
-        return await self._followed(session_id, await self._answer_question(session_id, tool_call_id, output))
+        return await self._follow_answer(session_id, await self._answer_question(session_id, tool_call_id, output))
 
-    async def _followed(self, session_id: str, answered: Answered) -> tuple[int, TurnStream[Any] | None]:
+    async def _follow_answer(self, session_id: str, answered: Answered) -> tuple[int, TurnStream[Any] | None]:
         stream = None if answered.submission is None else await self.follow(session_id, answered.submission)
         return answered.remaining, stream
 
     def scoped(self, owner: str, *, roots: Iterable[str | Path] = ()) -> Engine:
-        """Return the engine as one owner sees it: limited to their sessions, and creating sessions of theirs.
+        """Return a view of this engine for one owner, which finds and creates only sessions of that owner.
 
-        Data of others is not found. ``roots`` are the folders that their sessions may work in, or below; without one
-        they work in none. Operations on the whole store, such as a backup, are not available to an owner.
+        Data of other owners is not found. ``roots`` are the folders in which, or below which, these sessions may have
+        their workspaces; without roots they have none. Operations on the whole store, such as a backup, are not
+        available to an owner.
         """
         check_value([owner], "owner")
         if not 1 <= len(owner) <= _MAX_OWNER_CHARS:
-            raise InvalidInput(f"an owner is text of 1 to {_MAX_OWNER_CHARS} characters")
+            raise InvalidInput(f"an owner must be a text of 1 to {_MAX_OWNER_CHARS} characters")
         scoped = ScopedEngine.__new__(ScopedEngine)
         vars(scoped).update(vars(self), owner=owner, roots=tuple(Path(root).expanduser().resolve() for root in roots))
-        scoped.events, scoped.schedules, scoped.webhooks = self.dispatcher.ways(scoped._gate())
+        scoped.events, scoped.schedules, scoped.webhooks = self.dispatcher.entry_points(scoped._scope())
         return scoped
 
-    def _gate(self) -> Gate:
-        from clew.triggers.router import Gate
+    def _scope(self) -> Scope:
+        from clew.triggers.router import Scope
 
-        return Gate(self.owner, self._resolve_session, self._resolve_turn, self._draft)
+        return Scope(self.owner, self._resolve_session, self._resolve_turn, self._draft)
 
     async def find_prompt_of(self, session_id: str, message_id: str | None = None) -> MessageRow:
-        """Return the user message of an answer, by default of the newest turn's."""
+        """Return the user message that an answer replies to, by default the answer of the newest turn."""
         from clew.session.api.turn_stream import find_asked_message
 
         return await find_asked_message(self._store, await self._resolve_session(session_id), message_id)
@@ -339,7 +341,7 @@ class Engine(Operations):
     ) -> AsyncIterator[dict[str, Any]]:
         """Run a prompt like ``start`` and yield its stream: AI SDK chunks as dicts, each already durable.
 
-        Leaving the loop early detaches; the run continues. Refusals raise before the first chunk.
+        Leaving the loop early does not stop the run. A refusal raises before the first chunk.
         """
         started = await self.start(
             session_id, prompt, model=model, agent=agent, message_id=message_id, attended=attended
@@ -349,13 +351,13 @@ class Engine(Operations):
                 yield chunk_dict(chunk)
 
     async def find_stream(self, session_id: str) -> LiveStream | None:
-        """Return the stream of the session's active run, here or elsewhere, in batches as they became durable."""
+        """Return the stream of the session's active run, in this process or another, in batches of chunks."""
         return await self._runtime.streams.find(await self._resolve_session(session_id))
 
     async def find_batches(
         self, session_id: str, *, replay: bool = True, message_id: str | None = None
     ) -> AsyncIterator[Sequence[Any]] | None:
-        """Return what ``attach`` shows, in batches as they became durable; None if there is nothing."""
+        """Return the same chunks as ``attach``, in batches; None if there is no run to follow."""
         from clew.session.api.turn_stream import find_batches
 
         find = self._runtime.streams.find
@@ -364,7 +366,7 @@ class Engine(Operations):
         )
 
     def parse_model(self, named: str | Model | dict[str, Any]) -> Model:
-        """Return the model and variant that a name means here, as every method resolves it."""
+        """Return the model and variant that a name refers to, resolved as by every method that takes one."""
         return self._host.providers.parse(named)
 
     def is_idle(self, session_id: str) -> bool:
@@ -374,14 +376,14 @@ class Engine(Operations):
     async def statuses(
         self, session_ids: Iterable[str], *, unsettled: Collection[str] | None = None
     ) -> dict[str, Status]:
-        """Return the status of each session. Sessions that are not ``unsettled`` (known from a list of sessions) are
-        idle unless they ran here: only those have something open or failed."""
+        """Return the status of each session. A caller that has listed them passes those with an open or failed turn as
+        ``unsettled``; the others are idle unless they ran in this process."""
         if self.owner is not None:
             session_ids = [await self._resolve_session(session_id) for session_id in session_ids]
         known = {session_id: self._host.live.status(session_id) for session_id in session_ids}
         if unsettled is None:
             unsettled = {*await self._store.unsettled_sessions(known), *await self._store.failed_sessions(known)}
-        # A session that failed here may have been rewound since.
+        # A session that failed in this process may have been rewound since.
         maybe_active = {*unsettled, *(id_ for id_, status in known.items() if status and status.state == "error")}
         return {
             session_id: await self.get_status(session_id) if session_id in maybe_active else status or Status("idle")
@@ -431,7 +433,7 @@ class Engine(Operations):
         await self.store.backup(Path(target))
 
     async def write_ledger(self, target: str | Path) -> None:
-        """Write sessions, turns, messages, tool calls and events as tables of those names to a new SQLite file."""
+        """Export sessions, turns, messages, tool calls and events to tables of the same names in a new SQLite file."""
         await self.store.write_ledger(Path(target))
 
     async def rebuild(self, target: str | Path) -> Rebuilt:
@@ -439,7 +441,7 @@ class Engine(Operations):
         return await self.store.rebuild(Path(target))
 
     async def join(self, *, stays: bool) -> None:
-        """Join the processes of a shared store. Called when the engine is opened."""
+        """Register this process as a replica of a shared store. Called when the engine is opened."""
         await self._runtime.heartbeat.open(stays=stays)
 
     def figures(self) -> str:
@@ -457,27 +459,27 @@ class Engine(Operations):
         return self.host.telemetry.metrics.text(now)
 
     async def check_ready(self) -> None:
-        """Raise if no run can start here now: it is closing, has lost its lease, or cannot use its store."""
+        """Raise if no run can start in this process now: it is closing, has lost its lease, or cannot use its store."""
         self.host.lease.check_open()
         await self.store.list_replicas()
         await self.store.check_writable()
 
     async def drain(self, within_s: float) -> None:
-        """Start nothing more and let active runs finish for that long; ``close`` settles the rest."""
+        """Start no more runs, and give the active ones this long to finish; ``close`` settles the rest."""
         await self.dispatcher.close()
         await self._runtime.heartbeat.drain(within_s)
 
     async def close(self, within_s: float = 30.0) -> tuple[str, ...]:
-        """End every run, settled as interrupted, and let work after turns, such as summaries, finish.
+        """End every run, settle it as interrupted, and let background work such as summaries finish.
 
-        Called when the engine's context exits. Return the ids of turns that ended but could not be settled; the next
-        opening settles them. Each is reported once.
+        Called when the engine's context exits. Return the ids of turns that ended but could not be settled; they are
+        settled when the store is opened next. Each id is returned only once.
         """
         from clew.tools.process.program import programs_ended
 
         await self.dispatcher.close()
         unsettled = await self._runtime.close(within_s)
-        # Runs do not wait for tools that ignore their signal. The process must, before it exits.
+        # A run does not wait for a tool that ignores its abort signal, but the process must before it exits.
         await programs_ended()
         await self.host.hooks.drain()
         await self.host.providers.close()
@@ -485,7 +487,7 @@ class Engine(Operations):
 
 
 class ScopedEngine(Engine):
-    """The engine as one owner sees it: refuses operations on the whole store; every part checks ids of sessions."""
+    """The engine as one owner sees it. It refuses operations on the whole store; the others check session ids."""
 
     def __getattribute__(self, name: str) -> Any:
         if name in ADMIN_ONLY:

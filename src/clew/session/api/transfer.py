@@ -125,4 +125,4 @@ class Transfer(EnginePart):
                 return await take_in(self._host, self._runtime.sessions, await reading, target, workspace)
 
     def _import_lock(self) -> asyncio.Lock:
-        return self._imports.setdefault(self.owner, asyncio.Lock())
+        return self._import_locks.setdefault(self.owner, asyncio.Lock())
