@@ -1,7 +1,7 @@
 """Messages as session updates: each update has only what was not sent before.
 
-Stored and growing messages take the same path: the new content of each part since the last update. So a run that
-continues a message, a stream joined twice and a lost connection need no code of their own.
+Stored messages and messages that are still being written are handled alike: an update has the new content of each part
+since the last one. So a resumed message, a stream attached twice and a lost connection are not special cases.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from clew.transcript.fold import Fold
 __all__ = ["UpdateSender"]
 
 _MAX_MESSAGES: Final = 200
-"""Newest messages whose sent content is remembered; older ones no longer change."""
+"""The number of newest messages whose sent content is remembered; older messages no longer change."""
 _MAX_CALLS: Final = 10_000
 _TEXTS: Final = {"text": "agent_message_chunk", "reasoning": "agent_thought_chunk"}
 
 
 class _Sent:
-    """The content of one message that was sent: how much of each part, and which is its first text."""
+    """The sent content of one message: the sent length of each part, and the index of the first text."""
 
     def __init__(self, parts: Sequence[Mapping[str, Any]], *, is_own: bool = False) -> None:
         self.is_own = is_own
-        # A call without a result has to be sent again with its result.
+        # A call without a result is sent again when it has one.
         self.parts: list[Any] = [None if p.is_open_call(part) else _extent(part) for part in parts]
         self.first_text: int | None = None
 
@@ -51,10 +51,10 @@ class UpdateSender:
         self._folder = folder
         self._shows_compaction = shows_compaction
         self._sent: dict[str, _Sent] = {}
-        self._callers: dict[str, str] = {}
+        self._message_of_call: dict[str, str] = {}
         self._terminals: dict[str, str] = {}
         self.compacting: str | None = None
-        """The id under which a running compaction was announced; the next summary gets it."""
+        """The id that was sent for the running compaction; the next summary is sent with the same one."""
 
     def knows(self, message_id: str) -> bool:
         return message_id in self._sent
@@ -83,7 +83,7 @@ class UpdateSender:
             and index < len(sent.parts)
             and sent.parts[index] == fold.text_length(index) - len(chunk.delta)
         ):
-            # Nearly every chunk: do not rebuild a long text for each of them.
+            # The common case: do not rebuild a long text for each chunk.
             await self._send_text(fold.message_id, sent, index, chunk.type.partition("-")[0], chunk.delta)
         else:
             await self._send_part(fold.message_id, "assistant", index, fold.part(index))
@@ -141,14 +141,14 @@ class UpdateSender:
     # Calls
 
     def call_id(self, message_id: str, part: Mapping[str, Any]) -> str:
-        """Return the id of a call: its own, prefixed if another message of the session has used it."""
+        """Return the id of a call: its own, prefixed with the message's id if another message has a call of that id."""
         own = str(p.call_id_of(part))
-        while len(self._callers) > _MAX_CALLS:
-            self._callers.pop(next(iter(self._callers)))
-        return own if self._callers.setdefault(own, message_id) == message_id else f"{message_id}:{own}"
+        while len(self._message_of_call) > _MAX_CALLS:
+            self._message_of_call.pop(next(iter(self._message_of_call)))
+        return own if self._message_of_call.setdefault(own, message_id) == message_id else f"{message_id}:{own}"
 
     async def send_terminal(self, call_id: str, terminal_id: str) -> None:
-        """Send that a call runs in a terminal of the editor, which then shows its output."""
+        """Tell the client that a call runs in a terminal of the editor, which then shows its output."""
         self._terminals[call_id] = terminal_id
         content = [{"type": "terminal", "terminalId": terminal_id}]
         await self._send({"sessionUpdate": "tool_call_update", "toolCallId": call_id, "content": content})
@@ -163,13 +163,13 @@ class UpdateSender:
         fields = describe_call(part, self._folder)
         if (terminal_id := self._terminals.get(str(p.call_id_of(part)))) is not None:
             fields["content"] = [{"type": "terminal", "terminalId": terminal_id}]
-        seen = {name: msgspec.json.encode(value) for name, value in fields.items()}
+        encoded = {name: msgspec.json.encode(value) for name, value in fields.items()}
         if sent is None:
             update = {"sessionUpdate": "tool_call", "toolCallId": self.call_id(message_id, part), **fields}
         else:
-            changed = {name: fields[name] for name in fields if seen[name] != sent.get(name)}
+            changed = {name: fields[name] for name in fields if encoded[name] != sent.get(name)}
             if p.state_of(part) in ("input-available", "approval-responded"):
-                # Keep the change that its approval showed until the result replaces it.
+                # Keep what the approval request showed, such as a diff, until the result replaces it.
                 changed = {name: new for name, new in changed.items() if name == "status" or name not in sent}
             if not changed:
                 return sent
@@ -180,9 +180,9 @@ class UpdateSender:
         if fields["status"] in ("completed", "failed"):
             self._terminals.pop(str(p.call_id_of(part)), None)
             return 0
-        return {**(sent or {}), **seen}
+        return {**(sent or {}), **encoded}
 
 
 def _extent(part: Mapping[str, Any]) -> int:
-    """Return the length of a part's text: how much is sent once all of it is."""
+    """Return the number of characters that count as sent for a part that was sent completely."""
     return len(p.text_of(part, *_TEXTS) or "")

@@ -1,4 +1,4 @@
-"""Key bindings of a chat, in addition to those of the line editor."""
+"""Key bindings of the chat, in addition to prompt_toolkit's own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["KeyTarget", "bind_keys"]
 
 
 class KeyTarget(Protocol):
-    """The screen as the key bindings see it: the line, the answer to a question, the open list, and actions."""
+    """The part of the screen that key bindings use: the input line, the answer field, the open list, and actions."""
 
     line: Buffer
     answer: Buffer
@@ -37,7 +37,7 @@ class KeyTarget(Protocol):
 
 
 def bind_keys(screen: KeyTarget) -> KeyBindings:
-    """Return the key bindings; keys go to the line, the open question, or the open list."""
+    """Return the key bindings; keys go to the input line, the open question, or the open list."""
     keys = KeyBindings()
     picking = Condition(lambda: screen.picker is not None)
     _bind_everywhere(keys, screen, picking)
@@ -53,7 +53,7 @@ def _bind_everywhere(keys: KeyBindings, screen: KeyTarget, picking: Any) -> None
     @keys.add("escape", filter=free)
     def _(event: KeyPressEvent) -> None:
         if event.app.key_processor.input_queue:
-            return  # the first half of an unbound Alt key
+            return  # the first part of an Alt combination that is not bound
         buffer = event.current_buffer
         if buffer.complete_state is not None:
             buffer.cancel_completion()
@@ -92,7 +92,7 @@ def _bind_line(keys: KeyBindings, screen: KeyTarget) -> None:
             line.delete_before_cursor()
             line.insert_text("\n")
         elif screen.pasting or (ahead and all(key.key == Keys.ControlM or len(key.key) == 1 for key in ahead)):
-            # Lines that arrive together are a paste, even if the terminal does not mark it.
+            # Lines that arrive together are a paste, even if the terminal does not mark it as one.
             screen.pasting = True
             line.insert_text("\n")
             asyncio.get_running_loop().call_soon(setattr, screen, "pasting", False)
@@ -117,7 +117,7 @@ def _bind_line(keys: KeyBindings, screen: KeyTarget) -> None:
             else:
                 line.complete_next()
             return
-        # Synchronous completions apply immediately, also when typing goes on at once.
+        # Completed synchronously, so that the completion is applied before the next key.
         found = list(line.completer.get_completions(line.document, CompleteEvent(completion_requested=True)))
         if len(found) == 1:
             line.delete_before_cursor(-found[0].start_position)
@@ -148,7 +148,7 @@ def _bind_answer(keys: KeyBindings, screen: KeyTarget) -> None:
 
 
 def _bind_list(keys: KeyBindings, screen: KeyTarget, picking: Any) -> None:
-    def each(*names: str) -> Any:
+    def bind(*names: str) -> Any:
         def add(run: Any) -> Any:
             for name in names:
                 keys.add(name, filter=picking, eager=True)(lambda event: screen.picker and run(screen.picker, event))
@@ -156,13 +156,13 @@ def _bind_list(keys: KeyBindings, screen: KeyTarget, picking: Any) -> None:
 
         return add
 
-    each("up", "c-p")(lambda picker, event: picker.move(-1))
-    each("down", "c-n", "tab")(lambda picker, event: picker.move(1))
-    each("pageup")(lambda picker, event: picker.move(-8))
-    each("pagedown")(lambda picker, event: picker.move(8))
-    each("enter")(lambda picker, event: picker.take())
-    each("c-c", "c-d", "c-g", "escape")(lambda picker, event: picker.close())
-    each("backspace")(lambda picker, event: picker.erase())
+    bind("up", "c-p")(lambda picker, event: picker.move(-1))
+    bind("down", "c-n", "tab")(lambda picker, event: picker.move(1))
+    bind("pageup")(lambda picker, event: picker.move(-8))
+    bind("pagedown")(lambda picker, event: picker.move(8))
+    bind("enter")(lambda picker, event: picker.take())
+    bind("c-c", "c-d", "c-g", "escape")(lambda picker, event: picker.close())
+    bind("backspace")(lambda picker, event: picker.erase())
 
     @keys.add(Keys.Any, filter=picking)
     def _(event: KeyPressEvent) -> None:

@@ -1,6 +1,7 @@
-"""Scripts on a command line: detects sed and awk scripts that certainly only print.
+"""Detects sed and awk scripts on a command line that are certain to only print; these are called plain.
 
-Neither language is parsed in full, and both can run programs and write files, so all other scripts are not plain.
+Both languages can run programs and write files, and neither is parsed in full. A script that is not certain is not
+plain.
 """
 
 from __future__ import annotations
@@ -14,17 +15,18 @@ _ADDRESS: Final = re.compile(r"[0-9]+(?:~[0-9]+)?|\$")
 _RANGE: Final = re.compile(r",\+?")
 _FLAGS: Final = re.compile(r"[0-9gpiI]*")
 _END: Final = re.compile(r"[ \t]*(?:[;\n][;\s]*|$)")
-# They may run a program, call a function by a computed name, or read input that the line does not show.
+# Words that may run a program, call a function by a computed name, or read input that is not on the command line.
 _AWK_WORDS: Final = re.compile(r"system|getline|ARGV|@|\bclose\b")
 _AWK_OUTPUT: Final = re.compile(r"(?<![|])\|(?![|])|>(?!=)")
 
 
 def is_plain_script(language: str, text: str) -> bool:
+    """Return whether an awk or sed script is certain to only print."""
     return _is_plain_awk(text) if language == "awk" else _is_plain_sed(text)
 
 
 def _is_plain_awk(text: str) -> bool:
-    """Return whether output goes nowhere else: only after a ``print`` can ``|`` or ``>`` redirect it."""
+    """Return whether the script redirects no output: ``|`` and ``>`` can do so only after a ``print``."""
     if _AWK_WORDS.search(text):
         return False
     printing = text.find("print")
@@ -32,7 +34,8 @@ def _is_plain_awk(text: str) -> bool:
 
 
 def _is_plain_sed(text: str) -> bool:
-    """Return whether every command has addresses and a letter that prints or deletes, or ``s`` with common flags."""
+    """Return whether every command, after optional addresses, is a letter that only edits, prints or quits, or ``s``
+    with common flags."""
     at = len(text) - len(text.lstrip(" \t\n;"))
     while at < len(text):
         end = _sed_address(text, at)
@@ -65,7 +68,7 @@ def _is_plain_sed(text: str) -> bool:
 
 
 def _sed_address(text: str, at: int) -> int | None:
-    """Return the end of an address; ``at`` itself if there is none, None if it is uncertain."""
+    """Return the end of the address at ``at``; ``at`` itself if there is none, None if its end is uncertain."""
     number = _ADDRESS.match(text, at)
     if number is not None:
         return number.end()
@@ -88,7 +91,8 @@ def _sed_substitution(text: str, at: int) -> int | None:
 
 
 def _delimited(text: str, at: int, mark: str, *, brackets: bool) -> int | None:
-    """Return the position after the next ``mark``; None for one in brackets, where implementations differ."""
+    """Return the position after the next ``mark`` on the line. None if there is none, or if it is in brackets, where
+    implementations differ."""
     inside = False
     opened = 0
     while at < len(text):
