@@ -45,6 +45,8 @@ __all__ = ["AT_WORK", "Conversation"]
 
 AT_WORK: Final = frozenset({"busy", "retrying"})
 _SHOWN_MESSAGES: Final = 20
+_END_GRACE_S: Final = 1.0
+"""Time for a command to finish after a signal to end; then it is cancelled."""
 _CODES: Final = {"error": 1, "refused": 6, "abort": 130}
 
 
@@ -134,23 +136,37 @@ class Conversation(ChatMessages):
     # Input
 
     async def talk(self, session: Session | None) -> int:
-        """Run the conversation until the person leaves; return the exit code."""
-        watching = asyncio.get_running_loop().create_task(self._watch(await self._connection.listen()))
+        """Run the conversation until the person leaves or a signal ends it; return the exit code."""
+        loop = asyncio.get_running_loop()
+        watching = loop.create_task(self._watch(await self._connection.listen()))
+        talking = loop.create_task(self._talk(session, watching))
+        ended = loop.create_task(self.terminal.ended.wait())
         try:
-            listed = await self.engine.models()
-            self.models = [model.id for model in listed if model.usable]
-            self._default = next((model.id for model in listed if model.default), self._default)
-            self.sessions = [known.id for known in (await self.engine.list_sessions(limit=20)).sessions]
-            await self.enter(session)
-            while self.leaving is None:
-                await self._act(await self._next(watching))
-            return self.leaving
+            await asyncio.wait({talking, ended}, return_when=asyncio.FIRST_COMPLETED)
+            if (await asyncio.wait({talking}, timeout=_END_GRACE_S))[0]:
+                return await talking
+            return self._end_code
         finally:
             self._reply.leave()
             self.shell.stop()
-            for task in (watching, *self._jobs):
+            tasks = (talking, ended, watching, *self._jobs)
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(watching, *self._jobs, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _talk(self, session: Session | None, watching: asyncio.Task[None]) -> int:
+        listed = await self.engine.models()
+        self.models = [model.id for model in listed if model.usable]
+        self._default = next((model.id for model in listed if model.default), self._default)
+        self.sessions = [known.id for known in (await self.engine.list_sessions(limit=20)).sessions]
+        await self.enter(session)
+        while self.leaving is None:
+            await self._act(await self._next(watching))
+        return self.leaving
+
+    @property
+    def _end_code(self) -> int:
+        return 0 if self.terminal.attended else self._code
 
     async def _next(self, watching: asyncio.Task[None]) -> Action:
         coming = asyncio.ensure_future(self.terminal.next())
@@ -169,7 +185,7 @@ class Conversation(ChatMessages):
         if act.kind == "stop":
             await self._report(self._stop(again=escaped))
         elif act.kind == "end":
-            self.leaving = 0 if self.terminal.attended else self._code
+            self.leaving = self._end_code
         elif act.kind == "mode":
             await self._report(self.set_mode(MODES[(MODES.index(self.mode) + 1) % len(MODES)]))
         elif act.asked:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import os
 import re
 import signal
 import sys
@@ -19,6 +20,7 @@ from typing import Any, Final, cast
 from prompt_toolkit.application import Application
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.completion import Completer
+from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition, has_completions
 from prompt_toolkit.formatted_text import ANSI
 from prompt_toolkit.history import InMemoryHistory
@@ -35,6 +37,7 @@ from prompt_toolkit.widgets import SearchToolbar
 from rich.cells import cell_len, set_cell_size
 
 from clew.fronts.cli.chat.action import Action
+from clew.fronts.cli.chat.editor import edit_text
 from clew.fronts.cli.chat.keys import bind_keys
 from clew.fronts.cli.chat.picker import Picker
 from clew.fronts.cli.safe_text import plain
@@ -91,6 +94,15 @@ class PlainOutput(Vt100_Output):
             with contextlib.suppress(OSError, ValueError):
                 super().flush()
 
+    def discard_unwritten(self) -> None:
+        """Discard buffered output if the terminal is gone, so that writing it does not fail again at exit."""
+        try:
+            print(end="", file=self.stdout, flush=True)  # as at exit
+        except OSError:
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, self.stdout.fileno())
+            os.close(null)
+
 
 def standard_output() -> Vt100_Output:
     """Return the output of this process."""
@@ -137,7 +149,9 @@ class Screen:
         self.picker: Picker | None = None
         self.pasting = False
         self._above: list[str] = []
-        self._in_editor = False
+        self._editing: asyncio.Task[Any] | None = None
+        self.ended = asyncio.Event()
+        """Set by a signal or when the terminal is gone: the chat must end, whatever it waits for."""
         self._busy = False
         self._drawn_at = (0, 0)
         self._output = cast(PlainOutput, standard_output())
@@ -147,7 +161,6 @@ class Screen:
             completer=completer,
             complete_while_typing=typing,
             multiline=True,
-            tempfile_suffix=".md",
             name="line",
         )
         self.answer = Buffer(multiline=False, name="answer")
@@ -219,18 +232,33 @@ class Screen:
         loop = asyncio.get_running_loop()
         running = loop.create_task(self._app.run_async(handle_sigint=False, set_exception_handler=False))
         # Ended without being asked to: the terminal is gone.
-        running.add_done_callback(lambda _: self.act("end"))
+        running.add_done_callback(lambda _: self._on_signal("end"))
         for number, kind in SIGNALS.items():
-            loop.add_signal_handler(number, self.act, kind)
+            loop.add_signal_handler(number, self._on_signal, kind)
         try:
             yield
         finally:
             for number in SIGNALS:
                 loop.remove_signal_handler(number)
+            if self._editing is not None:
+                self._editing.cancel()
+                await asyncio.wait({self._editing})
             self._write_above()
-            if self._app.is_running:
+            # A terminal that is gone has ended the application already, or is just ending it.
+            if self._app.future is not None and not self._app.future.done():
                 self._app.exit()
             await asyncio.gather(running, return_exceptions=True)
+            self._output.discard_unwritten()
+
+    def _on_signal(self, kind: str) -> None:
+        """Handle a signal: an open list is closed, as by the key, so that the command that waits for it ends."""
+        picker = self.picker
+        if picker is not None:
+            picker.close()
+        if kind == "end":
+            self.ended.set()
+        if kind == "end" or picker is None:
+            self.act(kind)
 
     # Output
 
@@ -290,6 +318,8 @@ class Screen:
 
     async def pick(self, title: str, choices: Sequence[tuple[str, str]]) -> str | None:
         """Let the person choose a value by its label; return None if cancelled."""
+        if self.ended.is_set():
+            return None
         self.picker = Picker(title, choices)
         self._focus()
         try:
@@ -328,17 +358,21 @@ class Screen:
 
     async def open_editor(self) -> None:
         """Open the line in the user's editor; output is printed afterwards."""
-        self._in_editor = True
+        if self._editing is not None:
+            return
+        self._editing = asyncio.current_task()
         try:
-            await self.line.open_in_editor()
+            text = await edit_text(self.line.text)
+            if text is not None:
+                self.line.document = Document(text)
         finally:
-            self._in_editor = False
+            self._editing = None
             self._write_above()
 
     # Drawing
 
     def _write_above(self) -> None:
-        if not self._above or self._in_editor:
+        if not self._above or self._editing is not None:
             return
         text, self._above = "".join(self._above), []
         if not self._app.is_running:

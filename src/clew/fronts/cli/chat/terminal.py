@@ -29,6 +29,8 @@ class Pipe:
     def __init__(self) -> None:
         self._lines: asyncio.Queue[Action] = asyncio.Queue()
         self._signals: asyncio.Queue[Action] = asyncio.Queue()
+        self.ended = asyncio.Event()
+        """Set by SIGTERM: the chat must end, whatever it waits for."""
         self._free = asyncio.Event()
         self._free.set()
 
@@ -37,7 +39,7 @@ class Pipe:
         loop = asyncio.get_running_loop()
         signals = {signal.SIGINT: Action("interrupt"), signal.SIGTERM: Action("end")}
         for number, act in signals.items():
-            loop.add_signal_handler(number, self._signals.put_nowait, act)
+            loop.add_signal_handler(number, self._on_signal, act)
         # A daemon thread: the event loop cannot watch a file, and a read cannot be cancelled.
         threading.Thread(target=self._read, args=(loop,), daemon=True).start()
         try:
@@ -45,6 +47,11 @@ class Pipe:
         finally:
             for number in signals:
                 loop.remove_signal_handler(number)
+
+    def _on_signal(self, act: Action) -> None:
+        self._signals.put_nowait(act)
+        if act.kind == "end":
+            self.ended.set()
 
     def _read(self, loop: asyncio.AbstractEventLoop) -> None:
         held = ""
