@@ -219,12 +219,12 @@ async def test_a_replica_that_cannot_reach_its_store_stops_its_runs_when_its_lea
 
 
 @pytest.mark.rule("RP-4")
-@pytest.mark.parametrize("what", ["unsettled_sessions", "adrift_sessions"])
+@pytest.mark.parametrize("what", ["unsettled_sessions", "orphaned_sessions"])
 async def test_a_replica_that_has_much_to_see_to_keeps_its_own_lease_meanwhile(cluster: Cluster, what: str) -> None:
     """When it is opened, and when another dies: else one death would take down whoever is to see to it."""
     gate, clock = Gate(), FakeClock()
     joining = asyncio.ensure_future(cluster.join([], clock=clock, slow={what: gate}))
-    if what == "adrift_sessions":
+    if what == "orphaned_sessions":
         await joining
         clock.advance(LEASE_MS / 3)
     await asyncio.wait_for(gate.reached.wait(), 60)

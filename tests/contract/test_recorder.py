@@ -226,7 +226,7 @@ async def test_other_policies_show_at_once_and_store_at_their_boundary(
         assert opened.shown == stream[: number - is_end]
         await asyncio.sleep(0)
         if recorder._inflight is not None:
-            await recorder._unit_over()
+            await recorder._wait_for_unit()
         assert opened.shown == stream[:number]
         stored.append(len(await stored_parts(store, scribe.session_id, mid)))
     ends = [n for n, chunk in enumerate(stream) if isinstance(chunk, c.FinishStep)]
@@ -248,12 +248,12 @@ async def test_a_full_buffer_and_an_old_one_force_a_flush(store: Store, scribe: 
     recorder.write(c.TextDelta(id="t", delta="old"))
     assert await stored_parts(store, scribe.session_id, mid) == []
     clock.advance(50)
-    await recorder._unit_over()
+    await recorder._wait_for_unit()
     assert await stored_parts(store, scribe.session_id, mid) == [{"type": "text", "text": "old", "state": "streaming"}]
     recorder.write(c.TextDelta(id="t", delta="x" * 40_000))
     assert recorder._inflight is None
     recorder.write(c.TextDelta(id="t", delta="y" * 40_000))
-    await recorder._unit_over()
+    await recorder._wait_for_unit()
     assert len((await stored_parts(store, scribe.session_id, mid))[0]["text"]) == 80_003
 
 
@@ -274,7 +274,7 @@ async def test_the_limit_of_waiting_holds_while_a_fold_is_still_to_come(
         assert not under_way(recorder)
         clock.advance(1)
         assert under_way(recorder)
-        await recorder._unit_over()
+        await recorder._wait_for_unit()
         stored.append([part["text"] for part in await stored_parts(store, scribe.session_id, mid)])
     assert stored == [["one "], ["one two "], ["one two three "]]
 
@@ -292,9 +292,9 @@ async def test_what_comes_while_a_unit_is_under_way_is_stored_within_its_own_lim
     assert under_way(recorder)
     recorder.write(c.TextDelta(id="t", delta="meanwhile"))
     clock.advance(50)
-    await recorder._unit_over()
+    await recorder._wait_for_unit()
     assert under_way(recorder)
-    await recorder._unit_over()
+    await recorder._wait_for_unit()
     assert [part["text"] for part in await stored_parts(store, scribe.session_id, mid)] == ["meanwhile"]
 
 
@@ -308,7 +308,7 @@ async def test_a_limit_that_is_off_is_off_after_a_full_buffer_too(
     mid = recorder.message.id
     recorder.write(c.TextStart(id="t"))
     recorder.write(c.TextDelta(id="t", delta="x" * 1_000))
-    await recorder._unit_over()
+    await recorder._wait_for_unit()
     recorder.write(c.TextDelta(id="t", delta="late"))
     clock.advance(60_000)
     assert not under_way(recorder)
@@ -324,7 +324,7 @@ async def test_a_paused_stream_is_folded_within_a_second(store: Store, scribe: S
     await recorder.flush()
     assert len(await store.pending_streams()) == 1
     clock.advance(1_000)
-    await recorder._unit_over()
+    await recorder._wait_for_unit()
     assert await store.pending_streams() == ()
     recorder.write(c.TextDelta(id="t", delta="x" * 70_000))
     await recorder.flush()
@@ -334,7 +334,7 @@ async def test_a_paused_stream_is_folded_within_a_second(store: Store, scribe: S
     clock.advance(1_500)
     assert len(await store.pending_streams()) == 1
     clock.advance(3_500)
-    await recorder._unit_over()
+    await recorder._wait_for_unit()
     assert await store.pending_streams() == ()
     await recorder.close(*opened.settling())
     assert await check(store) == []

@@ -25,7 +25,7 @@ from clew.errors import ClewError
 from clew.permissions.evaluate import evaluate
 from clew.session.history.check import check
 from clew.transcript.chunk import ReasoningStart, chunk_dict, parse_chunk
-from clew.transcript.chunk_sanitizer import ChunkGate
+from clew.transcript.chunk_sanitizer import ChunkSanitizer
 from clew.transcript.fold import Fold
 from clew.transcript.partial_json import parse_partial_json
 from clew.transcript.replay import replay
@@ -213,7 +213,7 @@ class Fuzzing:
 
 def _chunks(random: Random, seed: int) -> str:
     """Send a stream with mutated chunks through the sanitizer and the fold, and replay it."""
-    sanitizer, fold, refused = ChunkGate(), Fold("m1"), 0
+    sanitizer, fold, refused = ChunkSanitizer(), Fold("m1"), 0
     for chunk in random_stream(seed, size=30):
         wire: Any = chunk_dict(chunk)
         if random.random() < 0.3:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from clew.transcript.chunk import Chunk
-from clew.transcript.chunk_sanitizer import ChunkGate
+from clew.transcript.chunk_sanitizer import ChunkSanitizer
 from clew.transcript.fold import Fold
 
 HIGH, LOW = "\ud83d", "\ude00"  # the two halves of 😀
@@ -15,7 +15,7 @@ REPLACED = {"clew": {"replaced": True}}
 
 def through(*chunks: Chunk) -> list[Chunk]:
     """What leaves a new gate."""
-    gate = ChunkGate()
+    gate = ChunkSanitizer()
     return [clean for chunk in chunks for clean in gate.clean(chunk)]
 
 

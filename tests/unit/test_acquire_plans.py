@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from clew.session.acquire.acquire import plan_open, plan_take
+from clew.session.acquire.acquire import plan_acquire, plan_open
 from clew.session.acquire.loaded_session import CutOff, LoadedSession
 from clew.session.acquire.settle import LOST, RESTART, SHUTDOWN, plan_settle
 from clew.session.prompt.queue import plan_fire
@@ -122,11 +122,11 @@ def test_a_damaged_message_is_left_as_it_is() -> None:
 @pytest.mark.rule("SR-4")
 def test_an_open_turn_that_nobody_runs_has_failed_and_becomes_the_head() -> None:
     """What it had begun to say is sealed; what was sealed before is not sealed again."""
-    standing = left_open(turn("running"))
-    assert standing.head_turn_id == "t1"
+    loaded = left_open(turn("running"))
+    assert loaded.head_turn_id == "t1"
     error = {"error": {"code": "interrupted", "message": RESTART}, "waiting": []}
     settled = (SetTurn("t1", "failed", settled_at=NOW, data=error), MoveHead("t1", NOW, "turn"))
-    assert plan_settle(standing, NOW, RESTART)[2:] == settled
+    assert plan_settle(loaded, NOW, RESTART)[2:] == settled
     said = {"type": "text", "text": "half a"}
     mute = left_open(turn("running"), said)
     mute = msgspec.structs.replace(mute, cut_off=())
@@ -137,12 +137,12 @@ def test_an_open_turn_that_nobody_runs_has_failed_and_becomes_the_head() -> None
 @pytest.mark.rule("SR-4", "PM-6")
 def test_what_waits_for_a_human_is_not_settled() -> None:
     """Its requests stay; another call of the step that was cut off does not."""
-    standing = left_open(waiting(None), DIG, ASK)
-    assert standing.waiting is not None
-    assert standing.head_turn_id == "t0"
-    assert [
-        part.tool_call_id for write in plan_settle(standing, NOW, LOST) for part in getattr(write, "parts", ())
-    ] == ["c1"]
+    loaded = left_open(waiting(None), DIG, ASK)
+    assert loaded.waiting is not None
+    assert loaded.head_turn_id == "t0"
+    assert [part.tool_call_id for write in plan_settle(loaded, NOW, LOST) for part in getattr(write, "parts", ())] == [
+        "c1"
+    ]
     assert left_open(waiting({"approved": True}), ASK).waiting is None
 
 
@@ -150,12 +150,12 @@ def test_what_waits_for_a_human_is_not_settled() -> None:
 def test_a_session_is_taken_by_one_unit_with_all_its_guards() -> None:
     """The epoch rises first, then what was open is settled, then comes what the taker writes."""
     own = PatchSession(updated_at=NOW)
-    taken = plan_take(at_rest(cut_off(turn())), NOW, (own,))
+    taken = plan_acquire(at_rest(cut_off(turn())), NOW, (own,))
     assert (taken.session_id, taken.sync) == ("s", "power")
     assert taken.guards == (EpochIs(7), HeadIs("t1"), NoOpenTurn())
     assert [type(write) for write in taken.writes] == [SetEpoch, PutParts, SealMessage, PatchSession]
     assert taken.writes[0] == SetEpoch(8)
-    dead = plan_take(left_open(turn("running")), NOW, (own,))
+    dead = plan_acquire(left_open(turn("running")), NOW, (own,))
     assert dead.guards == (EpochIs(7), HeadIs("t0"), OpenTurnIs("t1"))
 
 
@@ -163,9 +163,9 @@ def test_a_session_is_taken_by_one_unit_with_all_its_guards() -> None:
 def test_a_turn_that_waits_is_taken_only_by_who_goes_on_with_it() -> None:
     """Anybody else is refused by the guard; its own calls are left to the run that goes on."""
     held = waiting({"approved": True}, None)
-    standing = left_open(held, ASK)
-    assert plan_take(standing, NOW, ()).guards == (EpochIs(7), HeadIs("t0"), NoOpenTurn())
-    taken = plan_take(standing, NOW, (), goes_on=held)
+    loaded = left_open(held, ASK)
+    assert plan_acquire(loaded, NOW, ()).guards == (EpochIs(7), HeadIs("t0"), NoOpenTurn())
+    taken = plan_acquire(loaded, NOW, (), goes_on=held)
     assert taken == Unit("s", (SetEpoch(8),), (EpochIs(7), HeadIs("t0"), OpenTurnIs("t1")), sync="power")
 
 

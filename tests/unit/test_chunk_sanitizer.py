@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from clew.testing.chunks import approval, reply, step, text, tool_call, tool_error, tool_output
 from clew.transcript import chunk as c
 from clew.transcript.chunk import UNSET, Chunk, chunk_dict, encode_chunk, parse_chunk
-from clew.transcript.chunk_sanitizer import ChunkGate
+from clew.transcript.chunk_sanitizer import ChunkSanitizer
 from clew.transcript.fold import Fold
 from clew.transcript.value_check import check_value, clean_text
 from tests.rig.streams import random_stream
@@ -198,7 +198,7 @@ def test_arguments_that_were_cut_off_say_so_when_the_call_fails() -> None:
 @pytest.mark.rule("ST-4")
 def test_a_half_for_a_part_that_is_not_open_is_not_held() -> None:
     """The fold refuses such a delta; the end of the step must not be refused for its sake."""
-    gate = ChunkGate()
+    gate = ChunkSanitizer()
     for _ in range(2):
         assert gate.clean(c.TextDelta("t", HIGH)) == (c.TextDelta("t", GONE, provider_metadata=REPLACED),)
     assert gate.clean(c.FinishStep()) == (c.FinishStep(),)
@@ -211,7 +211,7 @@ def test_a_half_for_a_part_that_is_not_open_is_not_held() -> None:
 @pytest.mark.parametrize("content", ["", "plain", "é 漢 😀", GONE])
 def test_a_delta_that_every_store_keeps_leaves_as_the_same_object(content: str) -> None:
     """It is the hot path."""
-    gate = ChunkGate()
+    gate = ChunkSanitizer()
     start: list[Chunk] = [c.TextStart("t"), c.ReasoningStart("t"), c.ToolInputStart("t", "n")]
     for chunk in (*start, c.TextDelta("t", content), c.ReasoningDelta("t", content), c.ToolInputDelta("t", content)):
         [clean] = gate.clean(chunk)
@@ -222,7 +222,7 @@ def test_a_delta_that_every_store_keeps_leaves_as_the_same_object(content: str) 
 @given(st.integers(0, 10_000))
 def test_a_stream_that_every_store_keeps_leaves_as_the_same_objects(seed: int) -> None:
     """The whole vocabulary in any order."""
-    gate = ChunkGate()
+    gate = ChunkSanitizer()
     for chunk in random_stream(seed):
         [clean] = gate.clean(chunk)
         assert clean is chunk
@@ -289,7 +289,7 @@ def test_whatever_leaves_the_gate_can_be_kept_and_is_taken(seed: int) -> None:
     """A random stream with bad values put everywhere: encoded, checked, folded and never refused."""
     random = Random(seed)
     fold = Fold("m1")
-    gate = ChunkGate()
+    gate = ChunkSanitizer()
     for chunk in random_stream(seed):
         for clean in gate.clean(_spoiled(chunk, random)):
             check_value(chunk_dict(clean))

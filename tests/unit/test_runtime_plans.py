@@ -15,7 +15,7 @@ from clew.errors import CompactionError
 from clew.providers.base import ProviderFailure
 from clew.providers.retry import MAX_ATTEMPTS, delay_ms
 from clew.session.acquire.waiting import open_waits
-from clew.session.cancellable import after, race, when_done
+from clew.session.cancellable import after, run_until, when_done
 from clew.session.prompt.submission import Outcomes, TurnOutcome
 from clew.testing.clock import FakeClock
 from clew.tools.base import Signal
@@ -110,15 +110,15 @@ async def test_work_is_done_or_stopped() -> None:
         await asyncio.Event().wait()
         return 2
 
-    assert (await race(done(), when_done(never()))).result() == 1
-    assert isinstance((await race(fail(), when_done(never()))).exception(), ValueError)
+    assert (await run_until(done(), when_done(never()))).result() == 1
+    assert isinstance((await run_until(fail(), when_done(never()))).exception(), ValueError)
     clock, signal, loop = FakeClock(), Signal(), asyncio.get_running_loop()
-    assert (await race(never(), when_done(done()), grace_s=1)).cancelled()
+    assert (await run_until(never(), when_done(done()), grace_s=1)).cancelled()
     loop.call_soon(clock.advance, 10)
-    assert (await race(never(), after(clock, 10), grace_s=1)).cancelled()
+    assert (await run_until(never(), after(clock, 10), grace_s=1)).cancelled()
     loop.call_soon(signal.abort, "by somebody")
-    assert (await race(never(), signal.on_abort, grace_s=1)).cancelled()
-    assert (await race(never(), signal.on_abort, grace_s=1)).cancelled(), "it was aborted before"
+    assert (await run_until(never(), signal.on_abort, grace_s=1)).cancelled()
+    assert (await run_until(never(), signal.on_abort, grace_s=1)).cancelled(), "it was aborted before"
 
 
 async def test_who_left_is_not_told_of_an_abort() -> None:

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from clew.clock import Clock, Timer
 
-__all__ = ["Stop", "after", "race", "when_done"]
+__all__ = ["Stop", "after", "run_until", "when_done"]
 
 T = TypeVar("T")
 
@@ -35,7 +35,7 @@ def when_done(waiting: Coroutine[Any, Any, Any]) -> Stop:
     return begin
 
 
-async def race(work: Coroutine[Any, Any, T], stop: Stop, *, grace_s: float = 0.0) -> asyncio.Task[T]:
+async def run_until(work: Coroutine[Any, Any, T], stop: Stop, *, grace_s: float = 0.0) -> asyncio.Task[T]:
     """Run the work until it is done or stopped; when stopped it is cancelled and given ``grace_s`` to end.
 
     It always starts, up to its first await, even if it was stopped before. The returned task is done, cancelled or, if

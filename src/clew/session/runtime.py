@@ -34,14 +34,16 @@ class Runtime:
         host.store.watch(self._observe_saved)
         self.sessions = LiveSessions(host)
         self.streams = LiveStreams(host.store, host.live)
-        self.outbound = EventReplies(host)
-        self.queue = Queue(host, self.sessions, self._outcomes, self.outbound)
-        self.runner = Runner(host, self.sessions, self.queue, self._outcomes, self.outbound)
-        self.prompts = Prompts(host, self.sessions, self.queue, self.runner, self._outcomes, self.outbound)
+        self.event_replies = EventReplies(host)
+        self.queue = Queue(host, self.sessions, self._outcomes, self.event_replies)
+        self.runner = Runner(host, self.sessions, self.queue, self._outcomes, self.event_replies)
+        self.prompts = Prompts(host, self.sessions, self.queue, self.runner, self._outcomes, self.event_replies)
         self.answers = Answers(host, self.sessions, self.runner)
         self.rules_service = RulesService(host, self.sessions, self.answers)
-        self.continuation = Continuation(host, self.sessions, self.queue, self.runner, self.outbound)
-        self.heartbeat = Heartbeat(host, self.sessions, self.runner, self.continuation, self.outbound, self._outcomes)
+        self.continuation = Continuation(host, self.sessions, self.queue, self.runner, self.event_replies)
+        self.heartbeat = Heartbeat(
+            host, self.sessions, self.runner, self.continuation, self.event_replies, self._outcomes
+        )
 
     def _observe_saved(self, unit: Unit) -> None:
         """Call the ``session_save`` hook after each durable change of a session, except for appended message text."""

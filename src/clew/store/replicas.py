@@ -41,7 +41,7 @@ class Replicas(Protocol):
         """Return the ids of the sessions that this replica runs, according to the store."""
         ...
 
-    async def adrift_sessions(self, replica_id: str) -> tuple[str, ...]:
+    async def orphaned_sessions(self, replica_id: str) -> tuple[str, ...]:
         """Return the ids of orphaned sessions: those whose runner's lease has lapsed or whose runner has left, those
         recorded as run by ``replica_id`` itself, and those without a runner that have queued messages and no open
         turn."""

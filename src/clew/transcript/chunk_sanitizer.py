@@ -14,7 +14,7 @@ import msgspec
 from clew.transcript import chunk as c
 from clew.transcript.value_check import clean_text, clean_value, is_clean
 
-__all__ = ["ChunkGate"]
+__all__ = ["ChunkSanitizer"]
 
 _REPLACEMENT = "\ufffd"
 _Key = tuple[str, str]
@@ -38,7 +38,7 @@ _PART_ENDS: Final = (
 _STREAM_ENDS: Final = (c.FinishStep, c.Finish, c.Abort, c.Error)
 
 
-class ChunkGate:
+class ChunkSanitizer:
     """The state of one stream: the last metadata of each open part, the changed parts, and halves held back."""
 
     def __init__(self) -> None:

@@ -59,7 +59,7 @@ class Dispatcher:
         for session_id in left if fire else ():
             # First, since the reply to an event is known only when its turn has ended.
             await self._runtime.continuation.resume(session_id)
-        events = await self._runtime.outbound.recover()
+        events = await self._runtime.event_replies.recover()
         if fire:
             self._changes.on_change = self._wake.set
             self._task = asyncio.get_running_loop().create_task(self._watch(events))

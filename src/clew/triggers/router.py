@@ -210,7 +210,7 @@ class Router:
         )
 
         def event_unit(row: MessageRow) -> Unit:
-            self._runtime.outbound.expect(row.session_id)
+            self._runtime.event_replies.expect(row.session_id)
             known = msgspec.structs.replace(event, session_id=row.session_id, message_id=row.id)
             new: tuple[Guard, ...] = (EventIsNew("in", inbound.source, inbound.source_id),)
             if inbound.distinct_ms:
@@ -238,7 +238,7 @@ class Router:
                         session, submission = await self._begin(inbound, event_unit, free)
                         break
         # Again: a run that ended meanwhile may have removed it.
-        self._runtime.outbound.expect(session.id)
+        self._runtime.event_replies.expect(session.id)
         return Received(event.id, session.id, submission.message_id)
 
     async def _find_named(self, kind: RouteKind, name: str, owner: str | None) -> Session | None:
@@ -286,7 +286,7 @@ class Router:
             row = await user_row(host, session, config, content, None, metadata, newest_at=0)
             made, new, unit = (InsertSession(session),), LoadedSession(session.id), also(row)
             unit = msgspec.structs.replace(unit, guards=(*unit.guards, *guards))
-            submission = await runtime.runner.open(session, config, row, content, before=made, also=unit, standing=new)
+            submission = await runtime.runner.open(session, config, row, content, before=made, also=unit, loaded=new)
         runtime.sessions.publish("session_created", session.id)
         host.hooks.observe("session_create", session, session)
         return session, submission
@@ -310,10 +310,10 @@ class Router:
         sessions = self._runtime.sessions
         with contextlib.suppress(SessionNotFound):
             async with sessions.lock(session_id):
-                standing = (
+                loaded = (
                     None if sessions.is_live(session_id) else await load_session_state(self._host.store, session_id)
                 )
-                obstacle = find_obstacle(sessions, session_id, standing)
+                obstacle = find_obstacle(sessions, session_id, loaded)
                 is_stopped = await self._runtime.queue.find_pause(session_id) in ("abort", "person")
                 if sessions.is_open(session_id) and obstacle is None and not is_stopped:
                     await self._runtime.runner.fire(session_id, only="triggered")

@@ -1,7 +1,7 @@
 """Acquiring a session: the single step that precedes every run.
 
 Prompts, the queue, interrupts, answers, ``continue``, triggers and schedules all acquire the session with
-:func:`plan_take`: in one unit with the caller's own writes, everything open is settled
+:func:`plan_acquire`: in one unit with the caller's own writes, everything open is settled
 (:mod:`clew.session.acquire.settle`) and the epoch is raised. So no model request contains a call without a result,
 and a previous run can no longer write. :func:`settle_session` acquires it without a run; everything else here only
 plans.
@@ -20,11 +20,11 @@ from clew.transcript.message import MessageRow
 from clew.transcript.session import SessionState
 from clew.transcript.turn import Turn
 
-__all__ = ["plan_fence", "plan_free", "plan_open", "plan_take", "settle_session"]
+__all__ = ["plan_acquire", "plan_fence", "plan_free", "plan_open", "settle_session"]
 
 
-def plan_take(
-    standing: LoadedSession,
+def plan_acquire(
+    loaded: LoadedSession,
     now: int,
     writes: Sequence[u.Write],
     *,
@@ -41,19 +41,19 @@ def plan_take(
     of the new run, in a shared store.
     """
     # Only a caller that resumes or ends a waiting turn may acquire it: for any other there must be no open turn.
-    turn = goes_on or (standing.open.turn if standing.open is not None and standing.waiting is None else None)
+    turn = goes_on or (loaded.open.turn if loaded.open is not None and loaded.waiting is None else None)
     own_guards: tuple[u.Guard, ...] = (
-        u.EpochIs(standing.state.epoch),
-        u.HeadIs(standing.state.head_turn_id),
+        u.EpochIs(loaded.state.epoch),
+        u.HeadIs(loaded.state.head_turn_id),
         u.NoOpenTurn() if turn is None else u.OpenTurnIs(turn.id),
     )
-    settled = plan_settle(standing, now, left_open, spared=goes_on)
+    settled = plan_settle(loaded, now, left_open, spared=goes_on)
     # One unit: after a crash there is either the session as it was, or the new turn with nothing open before it.
-    all_writes = (*before, u.SetEpoch(standing.next_epoch), *settled, *writes)
+    all_writes = (*before, u.SetEpoch(loaded.next_epoch), *settled, *writes)
     if runner is not None:
         all_writes += (u.SetRunner(runner),)
         own_guards += (u.NotRunElsewhere(runner), u.LeaseHolds(runner))
-    return u.Unit(standing.session_id, all_writes, (*own_guards, *guards), sync="power")
+    return u.Unit(loaded.session_id, all_writes, (*own_guards, *guards), sync="power")
 
 
 def plan_fence(session_id: str, state: SessionState, runner: str) -> u.Unit:
@@ -72,7 +72,7 @@ def plan_free(session_id: str, epoch: int) -> u.Unit:
 
 
 def plan_open(
-    standing: LoadedSession,
+    loaded: LoadedSession,
     turn_id: str,
     message: MessageRow,
     *more: u.Write,
@@ -84,7 +84,7 @@ def plan_open(
 
     The turn's parent is the head, or ``below``, if ``before`` moves the head there.
     """
-    now, parent = message.created_at, below if before else standing.head_turn_id
+    now, parent = message.created_at, below if before else loaded.head_turn_id
     writes: tuple[u.Write, ...] = (
         u.OpenTurn(Turn(id=turn_id, session_id=message.session_id, parent_turn_id=parent, created_at=now)),
         u.InsertMessage(message),
@@ -93,16 +93,16 @@ def plan_open(
         u.PatchSession(updated_at=now),
         *more,
     )
-    return plan_take(standing, now, writes, before=before, runner=runner)
+    return plan_acquire(loaded, now, writes, before=before, runner=runner)
 
 
-async def settle_session(store: Store, standing: LoadedSession, now: int, left_open: str = RESTART) -> None:
+async def settle_session(store: Store, loaded: LoadedSession, now: int, left_open: str = RESTART) -> None:
     """Settle in one unit what has no run. Raise :class:`SessionBusy` if the session has been acquired meanwhile."""
-    if plan_settle(standing, now, left_open):
+    if plan_settle(loaded, now, left_open):
         # The epoch is raised: a run that was thought dead but is alive must not write to a turn that has ended.
-        outcome = await store.commit(plan_take(standing, now, (), left_open=left_open, goes_on=standing.waiting))
+        outcome = await store.commit(plan_acquire(loaded, now, (), left_open=left_open, goes_on=loaded.waiting))
         if isinstance(outcome, u.Refused):
-            raise SessionBusy("the session was acquired by another run", session_id=standing.session_id)
-    elif standing.state.runner is not None and standing.open is None:
+            raise SessionBusy("the session was acquired by another run", session_id=loaded.session_id)
+    elif loaded.state.runner is not None and loaded.open is None:
         # Left by an operation without a run: it wrote nothing, so the session is just freed.
-        await store.commit(plan_free(standing.session_id, standing.state.epoch))
+        await store.commit(plan_free(loaded.session_id, loaded.state.epoch))

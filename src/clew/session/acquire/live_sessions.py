@@ -35,7 +35,7 @@ from clew.store.unit import Refused, Unit
 from clew.tools.base import Signal
 from clew.transcript.session import Session
 
-__all__ = ["DuplicateSubmission", "LiveRun", "LiveSessions", "Occupancy", "RouteTaken", "RulesMoved", "ScheduleMoved"]
+__all__ = ["DuplicateSubmission", "LiveRun", "LiveSessions", "Occupancy", "RouteTaken", "RulesChanged", "ScheduleMoved"]
 
 T = TypeVar("T")
 log = logging.getLogger("clew.run")
@@ -47,7 +47,7 @@ class ScheduleMoved(Exception):
     """The schedule of a unit has changed since it was read: another process fired it, or a client edited it."""
 
 
-class RulesMoved(Exception):
+class RulesChanged(Exception):
     """The rules that a unit replaces have changed since they were read, by another process."""
 
 
@@ -257,7 +257,7 @@ class LiveSessions:
             if outcome.reason == "schedule_changed":
                 raise ScheduleMoved
             if outcome.reason == "rules_changed":
-                raise RulesMoved
+                raise RulesChanged
             if outcome.reason == "route_taken":
                 raise RouteTaken
             if outcome.reason == "alias_taken":

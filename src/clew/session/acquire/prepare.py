@@ -38,14 +38,14 @@ __all__ = [
 class PromptStart(msgspec.Struct, frozen=True):
     """The state of a session before a run starts on it, read as of one moment.
 
-    ``standing`` is None while the session is active. ``sent`` are earlier messages with the client's id of the next
+    ``loaded`` is None while the session is active. ``sent`` are earlier messages with the client's id of the next
     one. ``counted`` is the line that a model would be sent, if it is cheap to read.
     """
 
     session: Session
     last_environment: LastEnvironment
     newest_at: int
-    standing: LoadedSession | None
+    loaded: LoadedSession | None
     sent: tuple[MessageRow, ...] = ()
     counted: MeasuredLine | None = None
 
@@ -73,15 +73,15 @@ async def load_prompt_start(
     return await host.store.at_once(session_id, ask, hot=True)
 
 
-def find_obstacle(sessions: LiveSessions, session_id: str, standing: LoadedSession | None) -> Conflict | None:
+def find_obstacle(sessions: LiveSessions, session_id: str, loaded: LoadedSession | None) -> Conflict | None:
     """Return the reason why no run can start on the session now; None if one can."""
     try:
         sessions.check_free(session_id)
-        if standing is not None:
-            sessions.lease.check_standing(standing)
+        if loaded is not None:
+            sessions.lease.check_standing(loaded)
     except SessionBusy as busy:
         return busy
-    turn = standing.open.turn if standing is not None and standing.open is not None else None
+    turn = loaded.open.turn if loaded is not None and loaded.open is not None else None
     if turn is None or turn.status != "waiting" or is_answered(waits_of(turn)):
         return None
     how = f"answer it in the web UI, over HTTP or in `clew chat {session_id}`, or abort"
@@ -95,29 +95,29 @@ async def is_live_anywhere(host: Host, sessions: LiveSessions, session_id: str) 
     return await host.lease.runs_elsewhere(host.store, await host.store.load_state(session_id))
 
 
-async def prepare_session(host: Host, session_id: str, standing: LoadedSession | None = None) -> LoadedSession:
-    """Return the state needed to acquire the session, read now unless ``standing`` is given. It must be inactive here;
+async def prepare_session(host: Host, session_id: str, loaded: LoadedSession | None = None) -> LoadedSession:
+    """Return the state needed to acquire the session, read now unless ``loaded`` is given. It must be inactive here;
     raise :class:`SessionBusy` if another replica runs it."""
-    standing = standing or await load_session_state(host.store, session_id)
-    lease, runner = host.lease, standing.state.runner
+    loaded = loaded or await load_session_state(host.store, session_id)
+    lease, runner = host.lease, loaded.state.runner
     if runner is not None and runner != lease.replica_id:
-        lease.check_standing(standing)
+        lease.check_standing(loaded)
         lease.check_open()
-        outcome = await host.store.commit(plan_fence(session_id, standing.state, lease.replica_id or ""))
+        outcome = await host.store.commit(plan_fence(session_id, loaded.state, lease.replica_id or ""))
         if isinstance(outcome, Refused):
             raise SessionBusy("the session was acquired by another run", session_id=session_id)
-        standing = await load_session_state(host.store, session_id)
-    if standing.pending or standing.asked:
+        loaded = await load_session_state(host.store, session_id)
+    if loaded.pending or loaded.asked:
         # Chunks of a run that could not store its end must be in its parts before those are settled.
         now = host.clock.now_ms()
         await fold_streams(host.store, host.mint, now, session_id)
         await end_interrupted(host.store, host.providers.cost, now, session_id)
-        standing = await load_session_state(host.store, session_id)
-    return standing
+        loaded = await load_session_state(host.store, session_id)
+    return loaded
 
 
 async def settle_idle(
-    host: Host, sessions: LiveSessions, session_id: str, standing: LoadedSession | None = None
+    host: Host, sessions: LiveSessions, session_id: str, loaded: LoadedSession | None = None
 ) -> LoadedSession:
     """Settle the session for a caller that starts no run; return its previous state. Raise :class:`SessionBusy` while
     it is active.
@@ -125,19 +125,19 @@ async def settle_idle(
     A turn that waits for a human stays open.
     """
     sessions.check_free(session_id)
-    standing = await prepare_session(host, session_id, standing)
-    await settle_session(host.store, standing, host.clock.now_ms(), LOST)
-    return standing
+    loaded = await prepare_session(host, session_id, loaded)
+    await settle_session(host.store, loaded, host.clock.now_ms(), LOST)
+    return loaded
 
 
 async def settle_startable(host: Host, sessions: LiveSessions, session_id: str) -> None:
     """Settle the session for an operation that is about to start; raise the obstacle if there is one."""
     sessions.check_free(session_id)
-    standing = await load_session_state(host.store, session_id)
-    obstacle = find_obstacle(sessions, session_id, standing)
+    loaded = await load_session_state(host.store, session_id)
+    obstacle = find_obstacle(sessions, session_id, loaded)
     if obstacle is not None:
         raise obstacle
-    await settle_idle(host, sessions, session_id, standing)
+    await settle_idle(host, sessions, session_id, loaded)
 
 
 @asynccontextmanager
@@ -152,6 +152,6 @@ async def locked_idle_session(host: Host, sessions: LiveSessions, session_id: st
 
     async with sessions.lock(session_id):
         sessions.check_open(session_id)
-        session, standing = await host.store.at_once(session_id, ask, hot=True)
-        await settle_idle(host, sessions, session_id, standing)
+        session, loaded = await host.store.at_once(session_id, ask, hot=True)
+        await settle_idle(host, sessions, session_id, loaded)
         yield session

@@ -36,9 +36,9 @@ async def recover(store: Store, mint: Mint, now: int, cost: Cost | None = None) 
     for session_id in await store.unsettled_sessions():
         failpoint("recovery.before_settle")
         try:
-            standing = await load_session_state(store, session_id)
-            await settle_session(store, standing, now)
-            if standing.is_resumable:
+            loaded = await load_session_state(store, session_id)
+            await settle_session(store, loaded, now)
+            if loaded.is_resumable:
                 resumable.append(session_id)
             session = await store.find_session(session_id)
             if session is not None and session.paused_by is None and await store.load_queue(session_id):

@@ -52,16 +52,16 @@ INTERRUPTED: Final = "interrupted by a new prompt"
 BY_PARENT: Final = "aborted by parent"
 
 
-def plan_settle(standing: LoadedSession, now: int, left_open: str, *, spared: Turn | None = None) -> tuple[Write, ...]:
+def plan_settle(loaded: LoadedSession, now: int, left_open: str, *, spared: Turn | None = None) -> tuple[Write, ...]:
     """Return the writes that close what has no run: calls without a result, and the open turn unless it waits.
 
     ``left_open`` says why such a turn is open. ``spared`` continues, so it is left alone with all its requests.
     """
-    spared = spared or standing.waiting
+    spared = spared or loaded.waiting
     asked = {wait.tool_call_id for wait in waits_of(spared)}
     writes: list[Write] = []
     resealed: set[str] = set()
-    for one in standing.cut_off:
+    for one in loaded.cut_off:
         calls = [part for part in one.calls if part.tool_call_id not in asked]
         # A damaged message is left as it is: a new seal would make it look intact. The model is sent a stub.
         if calls and one.message.damage is None:
@@ -76,11 +76,11 @@ def plan_settle(standing: LoadedSession, now: int, left_open: str, *, spared: Tu
             seal = SealMessage(one.message.id, seal_of(ended.get(p.index, p).data for p in one.message.parts))
             # A message that its turn still extends is not sealed: it would read as changed afterwards.
             grows = spared is not None and one.turn is not None and one.turn.id == spared.id
-            writes += (put,) if grows and one.message.id not in standing.sealed else (put, seal)
+            writes += (put,) if grows and one.message.id not in loaded.sealed else (put, seal)
             resealed.add(one.message.id)
-    if standing.open is not None and spared is None:
-        turn, rows = standing.open.turn, standing.open.messages
-        if turn.status == "running" and is_whole_answer(rows, standing.steps):
+    if loaded.open is not None and spared is None:
+        turn, rows = loaded.open.turn, loaded.open.messages
+        if turn.status == "running" and is_whole_answer(rows, loaded.steps):
             # The answer is complete; only the end of the turn was not stored.
             unstopped = {} if turn.stopped is None else {"stopped": None}
             writes += plan_end(turn.id, "completed", now, {"waiting": [], **unstopped})
@@ -91,7 +91,7 @@ def plan_settle(standing: LoadedSession, now: int, left_open: str, *, spared: Tu
             error = {"code": "interrupted", "message": left_open}
             writes += plan_end(turn.id, "failed", now, {"error": error, "waiting": []})
         # Its unfinished messages are final. A seal reveals any later change.
-        unsealed = [row for row in rows if row.id not in standing.sealed | resealed and row.damage is None]
+        unsealed = [row for row in rows if row.id not in loaded.sealed | resealed and row.damage is None]
         writes += [SealMessage(row.id, row.seal) for row in unsealed]
     return tuple(writes)
 

@@ -222,7 +222,9 @@ class Sessions(EnginePart):
             for child in await self._store.list_children(session.id):
                 if child.kind == "subagent":
                     await self.delete_session(child.id, force=force)
-            await self._commit(session.id, *await self._runtime.outbound.plan_deletion(session.id), DeleteSession())
+            await self._commit(
+                session.id, *await self._runtime.event_replies.plan_deletion(session.id), DeleteSession()
+            )
             gone = True
         finally:
             self._runtime.end_deletion(session.id, gone=gone)

@@ -53,7 +53,7 @@ class Heartbeat:
         sessions: LiveSessions,
         runner: Runner,
         continuation: Continuation,
-        outbound: EventReplies,
+        event_replies: EventReplies,
         outcomes: Outcomes,
     ) -> None:
         self._host = host
@@ -62,7 +62,7 @@ class Heartbeat:
         self._sessions = sessions
         self._runner = runner
         self._continuation = continuation
-        self._outbound = outbound
+        self._event_replies = event_replies
         self._outcomes = outcomes
         self._lapse_timer: Timer | None = None
         self._lost_id: str | None = None
@@ -224,7 +224,7 @@ class Heartbeat:
 
         # Each replica in its own order: two that started with the same session would do the work of one.
         seed = zlib.crc32(replica_id.encode())
-        orphaned = await store.adrift_sessions(replica_id)
+        orphaned = await store.orphaned_sessions(replica_id)
         await _for_each(sorted(orphaned, key=lambda one: zlib.crc32(one.encode(), seed)), recover)
         self._idle = frozenset(idle)
 
@@ -255,21 +255,21 @@ class Heartbeat:
 
     async def _settle(self, session_id: str) -> bool:
         """Settle what was left open; return whether its turn can be resumed."""
-        standing = await load_session_state(self._host.store, session_id)
-        if standing.open is None and not standing.cut_off and standing.state.runner is None:
+        loaded = await load_session_state(self._host.store, session_id)
+        if loaded.open is None and not loaded.cut_off and loaded.state.runner is None:
             return False
-        if standing.is_resumable and not self._may_resume(session_id):
+        if loaded.is_resumable and not self._may_resume(session_id):
             return False  # a permanent replica may resume it, but not once it is settled
-        standing = await prepare_session(self._host, session_id, standing)
-        await settle_session(self._host.store, standing, self._host.clock.now_ms(), GONE)
-        await self._outbound.settle(session_id)
-        turn = standing.open.turn if standing.open is not None else None
-        if turn is not None and standing.waiting is None:
+        loaded = await prepare_session(self._host, session_id, loaded)
+        await settle_session(self._host.store, loaded, self._host.clock.now_ms(), GONE)
+        await self._event_replies.settle(session_id)
+        turn = loaded.open.turn if loaded.open is not None else None
+        if turn is not None and loaded.waiting is None:
             log.warning("the run of session %s ended with its replica and was settled here", session_id)
             self._sessions.show(session_id, await present_status(self._host, self._sessions, session_id))
             self._sessions.publish("turn_finished", session_id, turn_id=turn.id, reason="error", error=None)
             self._sessions.show_changed(session_id)
-        return standing.is_resumable
+        return loaded.is_resumable
 
     async def _resolve_outcome(self, session_id: str, message_id: str) -> None:
         """Resolve the outcome of a turn that ran elsewhere and is awaited here, from the store."""

@@ -39,15 +39,13 @@ class Lease:
         """Return whether this runner is another live replica."""
         return runner is not None and runner.alive and runner.id != self.replica_id
 
-    def check_standing(self, standing: LoadedSession) -> None:
+    def check_standing(self, loaded: LoadedSession) -> None:
         """Raise :class:`SessionBusy` while another replica runs the session."""
-        if self.is_elsewhere(standing.runner):
+        if self.is_elsewhere(loaded.runner):
             what = (
-                "a run is in flight on this session"
-                if standing.open is not None
-                else "this session is being summarised"
+                "a run is in flight on this session" if loaded.open is not None else "this session is being summarised"
             )
-            raise SessionBusy(f"{what}, in another replica", session_id=standing.session_id)
+            raise SessionBusy(f"{what}, in another replica", session_id=loaded.session_id)
 
     async def runs_elsewhere(self, store: Moment, state: SessionState) -> bool:
         """Return the same for a session's state alone; reads the store only if a runner is recorded."""

@@ -21,7 +21,7 @@ from clew.failpoints import failpoint
 from clew.live.base import Event
 from clew.long_work import giving_way, go_through, holding, let_go
 from clew.session.acquire.live_sessions import LiveSessions, Occupancy
-from clew.session.cancellable import race
+from clew.session.cancellable import run_until
 from clew.session.context.context import load_context, load_idle_context, session_policy
 from clew.session.context.summarise import Summariser, SummaryFailed
 from clew.session.host import Host
@@ -265,7 +265,7 @@ async def compact_idle(
         let_go(context.line, context.messages)
         return done
 
-    work = await race(compact(), occupancy.signal.on_abort, grace_s=2)
+    work = await run_until(compact(), occupancy.signal.on_abort, grace_s=2)
     if not work.done() or work.cancelled():
         raise RunAborted(f"the compaction was aborted: {occupancy.signal.reason}", session_id=session.id)
     return work.result()

@@ -23,7 +23,7 @@ from clew.errors import ClewError, CompactionError
 from clew.long_work import go_through
 from clew.providers.base import ModelRequest, ProviderFailure
 from clew.providers.retry import delay_ms
-from clew.session.cancellable import after, race
+from clew.session.cancellable import after, run_until
 from clew.session.hooks import HookRefused
 from clew.session.host import Host
 from clew.session.model_calls import ask_text
@@ -196,7 +196,7 @@ class Summariser:
             timeout_ms = min(timeout_ms, self._until - self._host.clock.monotonic_ms())
         try:
             answer = ask_text(self._host, self._session, "summary", request, turn_id=self._turn_id)
-            reading = await race(answer, after(self._host.clock, timeout_ms), grace_s=1)
+            reading = await run_until(answer, after(self._host.clock, timeout_ms), grace_s=1)
             if not reading.done() or reading.cancelled():
                 raise ProviderFailure("the summariser took too long", kind="transient")
             text, usage = reading.result()

@@ -156,7 +156,7 @@ class Branching:
             # The prompt is queued in the unit that creates the copy, so a crash leaves both or neither.
             _, content = await admit(host, child, text, model=None, agent=None, attended=True)
             row = await user_row(host, child, None, content, None, None)
-            ledger = self._runtime.outbound.plan_prompt(row)
+            ledger = self._runtime.event_replies.plan_prompt(row)
             writes, guards = (*writes, *plan_wait(row, content), *ledger.writes), ledger.guards
         failpoint("history.before_branch")
         await self._sessions.commit(Unit(child.id, writes, guards, sync="power"))

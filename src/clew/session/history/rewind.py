@@ -109,7 +109,7 @@ class Rewinding:
                     host.store, reach, parent, host.clock.now_ms(), "rewind", new=carried
                 )
                 failpoint("history.before_rewind")
-                ledger = self._runtime.outbound.plan_prompt(new_row)
+                ledger = self._runtime.event_replies.plan_prompt(new_row)
                 sent = await self._runtime.runner.open(
                     session, config, new_row, content, before=move_writes, below=parent, also=ledger
                 )

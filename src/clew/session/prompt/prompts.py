@@ -60,14 +60,14 @@ class Prompts:
         queue: Queue,
         runner: Runner,
         outcomes: Outcomes,
-        outbound: EventReplies,
+        event_replies: EventReplies,
     ) -> None:
         self._host = host
         self._sessions = sessions
         self._queue = queue
         self._runner = runner
         self._outcomes = outcomes
-        self._outbound = outbound
+        self._event_replies = event_replies
 
     @_retry_if_sent_elsewhere
     async def submit(
@@ -107,10 +107,10 @@ class Prompts:
             given = metadata if attended else {**(metadata or {}), "unattended": True}
             given = given if output is None else {**(given or {}), "output": dict(output)}
             row = await user_row(self._host, session, config, content, message_id, given, start.newest_at)
-            obstacle = find_obstacle(self._sessions, session_id, start.standing)
+            obstacle = find_obstacle(self._sessions, session_id, start.loaded)
             if obstacle is not None and on_busy == "reject":
                 raise obstacle
-            extra = (also or self._outbound.plan_prompt)(row)
+            extra = (also or self._event_replies.plan_prompt)(row)
             if message_id is not None and self._host.store.capabilities.many_processes:
                 # A client without an answer retries at another replica, while this one may still be about to write.
                 unsent = SentCountIs(message_id, len(start.sent))
@@ -118,7 +118,7 @@ class Prompts:
             if obstacle is None:
                 try:
                     return await self._runner.open(
-                        session, config, row, content, also=extra, standing=start.standing, counted=start.counted
+                        session, config, row, content, also=extra, loaded=start.loaded, counted=start.counted
                     )
                 except SessionBusy:
                     # Another replica was faster: the session counts as busy, as if that had been known before.
@@ -145,7 +145,7 @@ class Prompts:
             self._sessions.check_open(session_id)
             start = await load_prompt_start(self._host, self._sessions, session_id)
             queued = (await self._queue.put_ahead(start.session, message_id)).message
-            if find_obstacle(self._sessions, session_id, start.standing) is None:
+            if find_obstacle(self._sessions, session_id, start.loaded) is None:
                 alone = len(await self._host.store.load_queue(session_id)) == 1
                 with contextlib.suppress(SessionBusy):  # another replica was faster
                     acquired, _ = await self._queue.take(session_id, queued, resume=alone)

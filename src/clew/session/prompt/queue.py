@@ -19,7 +19,7 @@ import msgspec
 
 from clew.errors import ClewError, Conflict, ReplicaAway, SessionBusy, StoreError
 from clew.live.base import Status
-from clew.session.acquire.acquire import plan_take
+from clew.session.acquire.acquire import plan_acquire
 from clew.session.acquire.live_sessions import LiveSessions
 from clew.session.acquire.loaded_session import LoadedSession
 from clew.session.acquire.prepare import load_prompt_start, prepare_session
@@ -51,11 +51,11 @@ _PRIORITY: Final[dict[PausedBy, int]] = {"restart": 0, "error": 0, "abort": 1, "
 class Queue:
     """The queues of all sessions of one engine."""
 
-    def __init__(self, host: Host, sessions: LiveSessions, outcomes: Outcomes, outbound: EventReplies) -> None:
+    def __init__(self, host: Host, sessions: LiveSessions, outcomes: Outcomes, event_replies: EventReplies) -> None:
         self._host = host
         self._sessions = sessions
         self._outcomes = outcomes
-        self._outbound = outbound
+        self._event_replies = event_replies
 
     async def find_pause(self, session_id: str) -> PausedBy | None:
         """Return why the user's queued messages are paused; None if they are not."""
@@ -148,18 +148,16 @@ class Queue:
         row = msgspec.structs.replace(row, metadata={**row.metadata, "model": msgspec.to_builtins(config.model)})
         if len(row.parts) < len(queued.parts):
             raise HookRefused("a message.user hook may not remove parts from a queued message")
-        standing = await prepare_session(host, session_id, start.standing)
+        loaded = await prepare_session(host, session_id, start.loaded)
         now = max(host.clock.now_ms(), start.newest_at + 1)
-        turn = Turn(id=host.mint.turn(), session_id=session_id, parent_turn_id=standing.head_turn_id, created_at=now)
+        turn = Turn(id=host.mint.turn(), session_id=session_id, parent_turn_id=loaded.head_turn_id, created_at=now)
         # Also ends a pause that was set after the session was read.
         resumed = (_END_PAUSE,) if resume else ()
-        outcome = await host.store.commit(
-            plan_fire(standing, queued, row, turn, *resumed, runner=host.lease.replica_id)
-        )
+        outcome = await host.store.commit(plan_fire(loaded, queued, row, turn, *resumed, runner=host.lease.replica_id))
         if isinstance(outcome, u.Refused):
             return None, outcome.reason
         self._sessions.publish("queue_changed", session_id)
-        return AcquiredSession(config, turn, standing.next_epoch, row.id), None
+        return AcquiredSession(config, turn, loaded.next_epoch, row.id), None
 
     async def load(self, session_id: str) -> tuple[QueuedMessage, ...]:
         await get_session(self._host.store, session_id)
@@ -248,7 +246,7 @@ class Queue:
             # The other messages were removed concurrently, by a caller that still saw this one.
             await self.resume(session_id)
         await self.show(session_id)
-        await self._outbound.settle(session_id)
+        await self._event_replies.settle(session_id)
         return True
 
 
@@ -312,7 +310,7 @@ async def with_pause(store: Store, session: Session, status: Status) -> Status:
 
 
 def plan_fire(
-    standing: LoadedSession, queued: MessageRow, row: MessageRow, turn: Turn, *also: u.Write, runner: str | None = None
+    loaded: LoadedSession, queued: MessageRow, row: MessageRow, turn: Turn, *also: u.Write, runner: str | None = None
 ) -> u.Unit:
     """Return the unit that acquires the session for a queued message; ``row`` is the message after hooks.
 
@@ -333,4 +331,4 @@ def plan_fire(
         u.PatchSession(updated_at=now),
         *also,
     )
-    return plan_take(standing, now, writes, guards=(u.StillQueued(row.id, seal=queued.seal),), runner=runner)
+    return plan_acquire(loaded, now, writes, guards=(u.StillQueued(row.id, seal=queued.seal),), runner=runner)

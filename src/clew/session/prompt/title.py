@@ -14,7 +14,7 @@ from typing import Final
 from clew.agents.catalog import builtin_agents
 from clew.errors import ClewError
 from clew.providers.base import ModelRequest, ProviderFailure
-from clew.session.cancellable import after, race
+from clew.session.cancellable import after, run_until
 from clew.session.host import Host
 from clew.session.model_calls import ask_text
 from clew.store.base import get_session
@@ -117,7 +117,7 @@ async def _request_title(host: Host, session: Session, titler: Model, text: str)
     )
     try:
         answer = ask_text(host, session, "title", request)
-        reading = await race(answer, after(host.clock, _TIMEOUT_MS), grace_s=1)
+        reading = await run_until(answer, after(host.clock, _TIMEOUT_MS), grace_s=1)
         if not reading.done() or reading.cancelled():
             raise ProviderFailure("the model took too long for a title", kind="transient")
         reply, _ = reading.result()

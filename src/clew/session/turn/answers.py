@@ -19,8 +19,8 @@ from clew.errors import AlreadyAnswered, ApprovalNotFound, ClewError, Conflict, 
 from clew.live.base import Status
 from clew.permissions.approval_rules import Offer, offers_for
 from clew.permissions.rules import MAX_RULES
-from clew.session.acquire.acquire import plan_take
-from clew.session.acquire.live_sessions import LiveSessions, RulesMoved
+from clew.session.acquire.acquire import plan_acquire
+from clew.session.acquire.live_sessions import LiveSessions, RulesChanged
 from clew.session.acquire.loaded_session import load_session_state
 from clew.session.acquire.prepare import load_prompt_start
 from clew.session.acquire.waiting import find_damage, load_open_turn, load_waiting, open_waits
@@ -261,7 +261,7 @@ class Answers:
             rules = await self._plan_rules(session, parts, answer, pattern)
             try:
                 waits = await self._write_answers(session_id, turn, message, answered, rules)
-            except (SessionBusy, RulesMoved):
+            except (SessionBusy, RulesChanged):
                 # Another answer or rule was written first. This one may be void now, or be added to it.
                 session = await get_session(self._host.store, session_id)
         self._publish_answered(session_id, asked)
@@ -398,11 +398,11 @@ class Answers:
         store = self._host.store
         user, _ = await self._load_request(session_id, turn)
         start = await load_prompt_start(self._host, self._sessions, session_id)
-        session, standing = start.session, start.standing or await load_session_state(store, session_id)
+        session, loaded = start.session, start.loaded or await load_session_state(store, session_id)
         config = await resolve_for(self._host, session, user, start.last_environment)
         writes = (SetTurn(turn.id, "running", data={"waiting": []}), *plan_resume(session, speaks=False))
         now, runner = self._host.clock.now_ms(), self._host.lease.replica_id
-        await self._sessions.commit(plan_take(standing, now, writes, goes_on=turn, runner=runner))
+        await self._sessions.commit(plan_acquire(loaded, now, writes, goes_on=turn, runner=runner))
         # Read after acquiring: calls of the step that needed no approval have their results by now.
         _, message = await self._load_request(session_id, turn)
         refused = {
@@ -414,8 +414,8 @@ class Answers:
         }
         last_n = (await store.load_tail(message.session_id, message.id)).last
         resumption = _make_resumption(self._host, message, waits, refused, config, last_n)
-        asked_by, steps = user.id if user is not None else "", len(standing.steps)
-        return self._runner.start(AcquiredSession(config, turn, standing.next_epoch, asked_by, resumption, steps))
+        asked_by, steps = user.id if user is not None else "", len(loaded.steps)
+        return self._runner.start(AcquiredSession(config, turn, loaded.next_epoch, asked_by, resumption, steps))
 
 
 def _attribution(answer: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from clew.errors import ClewError, InvalidInput, PermissionDenied, ToolFailed
 from clew.live.base import RunningCall
 from clew.permissions.approval_rules import offers_for
 from clew.safe_read import confined
-from clew.session.cancellable import after, race
+from clew.session.cancellable import after, run_until
 from clew.session.context.context import session_policy
 from clew.session.context.recall import recall
 from clew.session.hooks import HookRefused
@@ -295,7 +295,7 @@ class Caller:
     async def _execute_with_timeout(self, call: Call, live: LiveOutput) -> ToolOutput:
         """Run the tool with its timeout."""
         context = self._context(call, live)
-        work = await race(call.tool.execute(call.args, context), after(self._host.clock, call.tool.timeout_ms))
+        work = await run_until(call.tool.execute(call.args, context), after(self._host.clock, call.tool.timeout_ms))
         if not work.done():
             seconds = call.tool.timeout_ms / 1000
             raise ToolFailed(

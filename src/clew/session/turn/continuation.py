@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from clew.errors import ClewError, InvalidInput, NothingToContinue
-from clew.session.acquire.acquire import plan_take
+from clew.session.acquire.acquire import plan_acquire
 from clew.session.acquire.live_sessions import LiveSessions
 from clew.session.acquire.loaded_session import LoadedSession, load_session_state
 from clew.session.acquire.prepare import prepare_session, settle_startable
@@ -50,13 +50,13 @@ class Continuation:
     """The service that resumes sessions of one engine."""
 
     def __init__(
-        self, host: Host, sessions: LiveSessions, queue: Queue, runner: Runner, outbound: EventReplies
+        self, host: Host, sessions: LiveSessions, queue: Queue, runner: Runner, event_replies: EventReplies
     ) -> None:
         self._host = host
         self._sessions = sessions
         self._queue = queue
         self._runner = runner
-        self._outbound = outbound
+        self._event_replies = event_replies
 
     async def go_on(self, session_id: str, mode: Mode = "on", *, queue: bool = False) -> Submission:
         """Resume the newest turn or start the queue; with ``again``, answer its prompt again in a sibling turn.
@@ -83,18 +83,18 @@ class Continuation:
         user = next((row for row in rows if row.role == "user"), None)
         if turn is None or last is None or user is None:
             return await self._start_queue(session_id, mode)
-        standing = await load_session_state(store, session_id)
+        loaded = await load_session_state(store, session_id)
         # A restart goes back before a compaction that covers this turn; without automatic compaction that is no help.
         reach = await load_reach_above(store, turn, self._host.clock.now_ms())
         restarted = plan_restart(reach, turn, self._host.mint.turn())
         is_summarised = last.turn.id != turn.id and all(one.messages != last.messages for one in restarted[1])
         stays_full = is_summarised and not session_policy(self._host.config, session).enabled
         if mode == "again" and not stays_full:
-            return await self._answer_again(session, reach, user, standing, *restarted)
+            return await self._answer_again(session, reach, user, loaded, *restarted)
         if mode == "on" and await self._is_last(turn) and await self._is_incomplete(turn, rows):
-            return await self._resume_turn(session, turn, rows, standing)
+            return await self._resume_turn(session, turn, rows, loaded)
         if mode == "on" and turn.status == "unanswered" and not stays_full:
-            return await self._answer_again(session, reach, user, standing, *restarted)
+            return await self._answer_again(session, reach, user, loaded, *restarted)
         # Later turns build on this one as it is, so the session resumes with a queued prompt.
         return await self._start_queue(session_id, mode)
 
@@ -117,8 +117,8 @@ class Continuation:
                 interrupted = turn.status == "failed" and turn.error.get("code") == "interrupted"
                 mine = interrupted and await self._is_last(turn) and session.kind != "subagent"
                 if mine and turn.resumed < MAX_RESUMED:
-                    standing = await load_session_state(store, session_id)
-                    await self._resume_turn(session, turn, await self._load_rows(turn), standing, automatic=True)
+                    loaded = await load_session_state(store, session_id)
+                    await self._resume_turn(session, turn, await self._load_rows(turn), loaded, automatic=True)
             except ClewError as error:
                 log.warning("could not resume the interrupted turn of session %s: %s", session_id, error)
 
@@ -153,7 +153,7 @@ class Continuation:
         session: Session,
         turn: Turn,
         rows: Sequence[MessageRow],
-        standing: LoadedSession,
+        loaded: LoadedSession,
         *,
         automatic: bool = False,
         speaks: bool = False,
@@ -175,18 +175,16 @@ class Continuation:
             data["unsent"] = unsent_data(cuts)
         # Only a request of a client ends a pause.
         resumed = () if automatic else plan_resume(session, speaks=speaks)
-        attempt_writes = await self._outbound.plan_attempt(turn, user.id, "continued")
+        attempt_writes = await self._event_replies.plan_attempt(turn, user.id, "continued")
         writes: tuple[Write, ...] = (SetTurn(turn.id, "running", data=data), *resumed, *attempt_writes)
         if ends_with_text(rows, cuts):
             # The history must not end with the model's own text: not every provider accepts that.
             row = synthetic_row(host, session.id, GO_ON, newest_at)
             newest_at = row.created_at
             writes += (InsertMessage(row), SealMessage(row.id, row.seal), LinkMessage(turn.id, row.id))
-        await self._sessions.commit(plan_take(standing, now, writes, runner=host.lease.replica_id))
+        await self._sessions.commit(plan_acquire(loaded, now, writes, runner=host.lease.replica_id))
         reopened = msgspec.structs.replace(turn, data={**turn.data, **data})
-        acquired = AcquiredSession(
-            config, reopened, standing.next_epoch, user.id, steps=len(steps), newest_at=newest_at
-        )
+        acquired = AcquiredSession(config, reopened, loaded.next_epoch, user.id, steps=len(steps), newest_at=newest_at)
         return self._runner.start(acquired)
 
     async def _answer_again(
@@ -194,7 +192,7 @@ class Continuation:
         session: Session,
         reach: Reach,
         user: MessageRow,
-        standing: LoadedSession,
+        loaded: LoadedSession,
         parent: str | None,
         copied: tuple[Added, ...],
     ) -> Submission:
@@ -204,8 +202,8 @@ class Continuation:
         sibling = Turn(id=host.mint.turn(), session_id=session.id, parent_turn_id=parent, created_at=now)
         new = (*copied, Added(sibling, (user.id,)))
         _, writes = await load_move(host.store, reach, parent, now, "rewind", new=new)
-        attempt_writes = await self._outbound.plan_attempt(sibling, user.id, "again")
+        attempt_writes = await self._event_replies.plan_attempt(sibling, user.id, "again")
         writes = (*writes, *plan_resume(session, speaks=False), *attempt_writes)
-        await self._sessions.commit(plan_take(standing, now, writes, runner=host.lease.replica_id))
+        await self._sessions.commit(plan_acquire(loaded, now, writes, runner=host.lease.replica_id))
         newest_at = await host.store.newest_message_at(session.id)
-        return self._runner.start(AcquiredSession(config, sibling, standing.next_epoch, user.id, newest_at=newest_at))
+        return self._runner.start(AcquiredSession(config, sibling, loaded.next_epoch, user.id, newest_at=newest_at))

@@ -37,7 +37,7 @@ from clew.store import unit as u
 from clew.store.base import Store
 from clew.store.commit_batcher import Answer
 from clew.transcript import chunk as c
-from clew.transcript.chunk_sanitizer import ChunkGate
+from clew.transcript.chunk_sanitizer import ChunkSanitizer
 from clew.transcript.damage import seal_of
 from clew.transcript.fold import Fold
 from clew.transcript.message import MessageRow, PartRow
@@ -49,7 +49,7 @@ log = logging.getLogger("clew.recorder")
 
 _MAX_DEFER_MS: Final = 20
 _STARTS: Final = frozenset({c.TextStart, c.ReasoningStart, c.ToolInputStart})
-_TAKING: Final = u.Unit("", ())
+_ACQUIRING: Final = u.Unit("", ())
 _PARTLESS: Final = frozenset({c.Start, c.MessageMetadata, c.Finish, c.Abort, c.Error})
 
 
@@ -90,7 +90,7 @@ class Recorder:
         self.unstored = Unstored(store, self._policy.save_on or "chunk", stored=stored)
         self._max_buffer_bytes = policy.save_buffer_size if policy.save_buffer_size > 0 else sys.maxsize
         self._on_shown = on_shown
-        self._sanitizer = ChunkGate()
+        self._sanitizer = ChunkSanitizer()
         self._stored = stored
         self._n = last_n
         self._pending: list[tuple[int, int | None, c.Chunk]] = []
@@ -104,7 +104,7 @@ class Recorder:
         self._metadata_dirty = False
         self._timing = FoldTiming(clock, self._batcher.next_phase())
         # The unit that acquires the session counts as in flight until its result is known.
-        self._inflight: u.Unit | None = _TAKING if ahead else None
+        self._inflight: u.Unit | None = _ACQUIRING if ahead else None
         self._hurried = False
         self._showing: list[c.Chunk] = []
         self._awaited = False
@@ -140,7 +140,7 @@ class Recorder:
     async def drain(self) -> None:
         """Wait while the buffer is full, which slows the model down."""
         while self.is_full and self._error is None:
-            await self._unit_over()
+            await self._wait_for_unit()
         self._check()
 
     async def send(self, chunk: c.Chunk) -> None:
@@ -252,7 +252,7 @@ class Recorder:
 
     def _buffer(self, chunk: c.Chunk) -> None:
         """Show a chunk now and store it later, for ``step`` and ``turn``."""
-        if self._inflight is _TAKING:
+        if self._inflight is _ACQUIRING:
             return
         self._show_ahead()
         policy = self._policy
@@ -418,7 +418,7 @@ class Recorder:
             except Exception:
                 log.exception("a consumer of message %s failed; recording continues", self.message.id)
 
-    async def _unit_over(self) -> None:
+    async def _wait_for_unit(self) -> None:
         """Wait for the end of the unit in flight, sending one first if there is none."""
         if self._inflight is None:
             self._flush(whole=True)
@@ -438,7 +438,7 @@ class Recorder:
         self._committing += 1
         try:
             while self._inflight is not None:
-                await self._unit_over()
+                await self._wait_for_unit()
         except BaseException:
             self._flush_soon()
             raise
@@ -458,7 +458,7 @@ class Recorder:
                 self._show(self._pop_unshown())
             return
         self._submit(self._unit(writes, fold=fold, sync=sync, seal=seal, whole=whole), whole=whole)
-        await self._unit_over()
+        await self._wait_for_unit()
         self._check()
 
     def _start_timer(self) -> None:

@@ -16,7 +16,7 @@ import msgspec
 
 from clew.errors import InvalidInput, RuleNotFound
 from clew.permissions.rules import MAX_RULES, check_known, parse_rules
-from clew.session.acquire.live_sessions import LiveSessions, RulesMoved
+from clew.session.acquire.live_sessions import LiveSessions, RulesChanged
 from clew.session.host import Host
 from clew.session.turn.answers import Answers
 from clew.session.turn.permission_check import stored_rules
@@ -147,7 +147,7 @@ class RulesService:
             try:
                 await self._sessions.commit(unit)
                 break
-            except RulesMoved:
+            except RulesChanged:
                 # The rules were changed concurrently, here or in another replica: apply this change to the new list.
                 continue
         if scope == "session":

@@ -20,7 +20,7 @@ from clew.live.base import Event, LiveStream
 from clew.providers.base import ProviderFailure
 from clew.providers.retry import delay_ms
 from clew.session.acquire.settle import SHUTDOWN, plan_end, plan_refusal
-from clew.session.cancellable import race
+from clew.session.cancellable import run_until
 from clew.session.cluster.lease import LEASE_LOST
 from clew.session.context.context import session_policy
 from clew.session.context.context_fit import ContextFitter
@@ -260,7 +260,7 @@ class Run:
 
     async def _run_until_aborted(self, doing: Coroutine[Any, Any, T]) -> tuple[T | None, BaseException | None]:
         """Return the result, or the failure; neither when an abort cancelled the work."""
-        work = await race(doing, self.signal.on_abort, grace_s=_GRACE_S)
+        work = await run_until(doing, self.signal.on_abort, grace_s=_GRACE_S)
         if not work.done() or work.cancelled():
             return None, None if self.signal.aborted else ModelFailed("the run was cancelled unexpectedly")
         failure = work.exception()

@@ -17,13 +17,13 @@ import msgspec
 from clew.actor import answer_note, current_actor, without_actor
 from clew.errors import ClewError, ReplicaAway, SessionBusy
 from clew.live.base import Signal, Status
-from clew.session.acquire.acquire import plan_free, plan_open, plan_take
+from clew.session.acquire.acquire import plan_acquire, plan_free, plan_open
 from clew.session.acquire.live_sessions import LiveSessions
 from clew.session.acquire.loaded_session import LoadedSession, load_session_state
 from clew.session.acquire.prepare import find_obstacle, prepare_session, settle_startable
 from clew.session.acquire.settle import BY_USER, plan_end
 from clew.session.acquire.waiting import find_damage, idle_status, load_open_turn, load_waiting, present_status
-from clew.session.cancellable import race, when_done
+from clew.session.cancellable import run_until, when_done
 from clew.session.cluster.lease import LEASE_LOST
 from clew.session.context.compact import Compacted, compact_idle, needs_compaction
 from clew.session.context.context import MeasuredLine
@@ -80,13 +80,13 @@ class Runner:
     """The runner of one engine's sessions."""
 
     def __init__(
-        self, host: Host, sessions: LiveSessions, queue: Queue, outcomes: Outcomes, outbound: EventReplies
+        self, host: Host, sessions: LiveSessions, queue: Queue, outcomes: Outcomes, event_replies: EventReplies
     ) -> None:
         self._host = host
         self._sessions = sessions
         self._queue = queue
         self._outcomes = outcomes
-        self._outbound = outbound
+        self._event_replies = event_replies
         self._subagents = Subagents(host, sessions, self.open, self.stop)
         self.tool_storage = ToolStorage(host.clock)
         # Schedules are implemented above the runtime, which sets this.
@@ -105,17 +105,17 @@ class Runner:
         before: Sequence[Write] = (),
         below: str | None = None,
         also: Unit = NOTHING,
-        standing: LoadedSession | None = None,
+        loaded: LoadedSession | None = None,
         counted: MeasuredLine | None = None,
     ) -> Submission:
         """Store a prompt's message, synced, and start its run. ``also`` joins its unit.
 
         ``before`` comes first in the unit: a new session, or the head's move to ``below``. The session's state is read
-        unless ``standing`` is given; ``counted`` is its line as of the same moment.
+        unless ``loaded`` is given; ``counted`` is its line as of the same moment.
         """
         row = await self._host.hooks.change("message.user", row, session)
-        given, standing = standing, await prepare_session(self._host, session.id, standing)
-        if standing is not given or standing.open is not None or standing.cut_off or before:
+        given, loaded = loaded, await prepare_session(self._host, session.id, loaded)
+        if loaded is not given or loaded.open is not None or loaded.cut_off or before:
             # The unit changes more of the line than it adds.
             counted = None
         # A user's prompt unarchives a session; a trigger's does not.
@@ -129,17 +129,17 @@ class Runner:
             runner = self._host.lease.replica_id
             turn = Turn(id=turn_id, session_id=session.id, parent_turn_id=None, created_at=row.created_at)
             line = counted.begun(turn, row) if counted is not None else None
-            run = self._make_run(AcquiredSession(config, turn, standing.next_epoch, row.id, counted=line))
+            run = self._make_run(AcquiredSession(config, turn, loaded.next_epoch, row.id, counted=line))
             # Files can only be sent once they are stored.
             started = await run.plan_start() if not content.blobs else ()
-            unit = plan_open(standing, turn_id, row, *more, *started, before=before, below=below, runner=runner)
+            unit = plan_open(loaded, turn_id, row, *more, *started, before=before, below=below, runner=runner)
             try:
                 await self._sessions.commit(msgspec.structs.replace(unit, guards=(*unit.guards, *also.guards)))
                 break
             except SessionBusy:
                 # Another process may have written to the session since it was read: read it again.
-                was, standing = standing.state, await prepare_session(self._host, session.id)
-                if before or standing.state == was or standing.waiting is not None:
+                was, loaded = loaded.state, await prepare_session(self._host, session.id)
+                if before or loaded.state == was or loaded.waiting is not None:
                     raise
                 counted = None
                 newest_at = await self._host.store.newest_message_at(session.id)
@@ -179,8 +179,8 @@ class Runner:
         """
         if self._sessions.is_live(session_id):
             return
-        standing = await load_session_state(self._host.store, session_id)
-        if find_obstacle(self._sessions, session_id, standing) is None and standing.open is None:
+        loaded = await load_session_state(self._host.store, session_id)
+        if find_obstacle(self._sessions, session_id, loaded) is None and loaded.open is None:
             await self._fire_queued(session_id, stopped=True)
 
     # The end of a run
@@ -227,7 +227,7 @@ class Runner:
         """
         session_id, sessions, after = run.session_id, self._sessions, None
         sessions.remove_run(run)
-        await self._outbound.settle(session_id)
+        await self._event_replies.settle(session_id)
         if outcome.status in ("failed", "refused"):
             if not run.signal.aborted:
                 await self._queue.pause(session_id, "error")
@@ -304,7 +304,7 @@ class Runner:
         self._titling.add(session_id)
         try:
             # On close the engine waits longer for work that a turn needs than for a title.
-            asking = await race(
+            asking = await run_until(
                 entitle(self._host, session_id), when_done(self._sessions.wait_closing(_TITLE_WAIT_S)), grace_s=1
             )
             if asking.done() and not asking.cancelled() and asking.result():
@@ -399,7 +399,7 @@ class Runner:
     async def withdraw(self, session_id: str, turn: Turn, reason: str) -> None:
         """Deny every open request of a waiting turn and settle it as aborted. Does not start the queue."""
         store, now = self._host.store, self._host.clock.now_ms()
-        standing = await load_session_state(store, session_id)
+        loaded = await load_session_state(store, session_id)
         user, message = await load_waiting(store, session_id, turn)
         writes = [*plan_end(turn.id, "aborted", now, {"stopped": reason, "waiting": []})]
         note = answer_note(current_actor(None), now)
@@ -412,10 +412,10 @@ class Runner:
             writes.append(PutParts(message.id, changed_parts(message, fold, now)))
             writes.append(SealMessage(message.id, seal_of(fold.parts)))
             # Its own calls end here with the reason of the abort; acquiring the session settles what else is open.
-            others = tuple(one for one in standing.cut_off if one.message.id != message.id)
-            standing = msgspec.structs.replace(standing, cut_off=others)
-        await self._sessions.commit(plan_take(standing, now, writes, goes_on=turn))
-        await self._outbound.settle(session_id)
+            others = tuple(one for one in loaded.cut_off if one.message.id != message.id)
+            loaded = msgspec.structs.replace(loaded, cut_off=others)
+        await self._sessions.commit(plan_acquire(loaded, now, writes, goes_on=turn))
+        await self._event_replies.settle(session_id)
         self._sessions.show(session_id, Status("idle"))
         self._sessions.publish("turn_finished", session_id, turn_id=turn.id, reason="abort", error=None)
         outcome = TurnOutcome(turn.id, message.id if message is not None else "", "aborted", reason)

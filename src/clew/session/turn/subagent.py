@@ -41,7 +41,7 @@ class Open(Protocol):
         content: PromptContent,
         *,
         before: Sequence[Write],
-        standing: LoadedSession,
+        loaded: LoadedSession,
     ) -> Submission: ...
 
 
@@ -97,7 +97,7 @@ class Subagents:
             content = read_parts(prompt, config.workspace, now, config.info)
             row = await user_row(host, child, config, content, None, {"unattended": True}, newest_at=0)
             before, new = (InsertSession(child),), LoadedSession(child.id)
-            submission = await self._open(child, config, row, content, before=before, standing=new)
+            submission = await self._open(child, config, row, content, before=before, loaded=new)
         progress = ChildProgress(host, child.id, report)
         watching = asyncio.get_running_loop().create_task(progress.follow())
         abort = asyncio.get_running_loop().create_task(signal.wait())

@@ -31,7 +31,7 @@ from clew.store.files.json_message import (
 from clew.store.files.log import is_streaming
 from clew.store.files.metadata import HEADED, as_found, carried_keys, head_of, reserved_keys, session_of
 from clew.store.files.record import is_marker
-from clew.store.files.repair import Fault, RepairHints, repair_value
+from clew.store.files.repair import Problem, RepairHints, repair_value
 from clew.store.files.tables import TABLES, dump_table, load_entry
 from clew.store.memory.session_value import SessionValue
 from clew.transcript.iso_time import iso
@@ -66,7 +66,7 @@ class JsonMemo(msgspec.Struct):
     others: dict[str, Any] = {}
     unread: list[Any] = []
     repaired: dict[str, tuple[MessageRow, MessageRow | None]] = {}
-    faults: list[Fault] = []
+    faults: list[Problem] = []
     is_backed_up: bool = True
 
 
@@ -284,14 +284,14 @@ class _Reading:
         self._doubted = has_checks and not whole and not _is_whole(document)
         if self._doubted:
             _check_frame(document)
-        self._faults: list[Fault] = []
-        self._strange: list[Fault] = []
+        self._faults: list[Problem] = []
+        self._strange: list[Problem] = []
         self._hints = RepairHints()
         self._verified: list[MessageRow] = []
         self.value = SessionValue.of(session_of(session_id, document, 0))
         self.memo = JsonMemo(others={key: one for key, one in document.items() if key not in _OWN})
 
-    def read(self) -> list[Fault]:
+    def read(self) -> list[Problem]:
         shapes = self._document.get("messages", [])
         if self._own is None:
             self._faults += _reserved([self._document, *shapes])
@@ -388,7 +388,7 @@ class _Reading:
                     self._hints.state_lost |= name == "state"
 
 
-def _reserved(objects: list[Any]) -> list[Fault]:
+def _reserved(objects: list[Any]) -> list[Problem]:
     """Return what another program's objects have under the names of clew's own keys, where it cannot be kept."""
     keys = [key for one in objects if isinstance(one, dict) for key in reserved_keys(one)]
     return [
@@ -423,9 +423,9 @@ def _is_whole(document: dict[str, Any]) -> bool:
     return True
 
 
-def _load_plain(value: SessionValue, messages: list[Any], unread: list[Any]) -> list[Fault]:
+def _load_plain(value: SessionValue, messages: list[Any], unread: list[Any]) -> list[Problem]:
     """Adopt messages that another program wrote. Invalid ones are preserved unchanged in ``unread``."""
-    wrong: list[Fault] = []
+    wrong: list[Problem] = []
     for shape in messages:
         if not isinstance(shape, dict) or shape.get("role") not in ("user", "assistant", "tool"):
             wrong.append(("a message is neither a user's nor an assistant's, and is passed over", None))

@@ -31,7 +31,7 @@ from clew.store.files.metadata import (
     write_metadata,
 )
 from clew.store.files.rebuild_value import rebuild_value
-from clew.store.files.repair import Fault
+from clew.store.files.repair import Problem
 from clew.store.memory.session_value import SessionValue
 from clew.transcript.iso_time import milliseconds
 from clew.transcript.session import Session
@@ -119,7 +119,7 @@ class JsonlCodec(Codec):
         streamed = read_lines(stream or b"", STREAM)
         memo = Memo(streams=stream is not None, synced=min(end.synced, lines.last_seq))
         memo.others = {key: one for key, one in (metadata or {}).items() if key not in ("clew", "check")}
-        damages: list[Fault] = []
+        damages: list[Problem] = []
         damaged_files = {STREAM} if streamed.faults else set()
         damaged_files |= {LOG} if lines.faults and lines.ending == "torn" else set()
         if metadata is None and known is not None:

@@ -16,7 +16,7 @@ from clew.store.files.codec import MISREAD
 from clew.store.files.file_state import AHEAD, Memo
 from clew.store.files.log_lines import Lines, has_place
 from clew.store.files.record import Record, decode_parts, unknown_in
-from clew.store.files.repair import Fault, LogEntry, RepairHints, repair_value
+from clew.store.files.repair import LogEntry, Problem, RepairHints, repair_value
 from clew.store.files.tables import TABLE_OF, TABLES, decode_entry, load_entry
 from clew.store.memory.change import ABSENT
 from clew.store.memory.session_value import SessionValue
@@ -31,9 +31,9 @@ _FOLD: Final = frozenset({"part", "metadata", "chunks", "mark"})
 """Types of records in the stream file for a message that is folded while it grows."""
 
 
-def rebuild_value(value: SessionValue, memo: Memo, log: Lines, stream: Lines) -> list[Fault]:
+def rebuild_value(value: SessionValue, memo: Memo, log: Lines, stream: Lines) -> list[Problem]:
     """Apply the lines of a session's files to its value; return the damage."""
-    wrong: list[Fault] = [(fault, None) for fault in (*log.faults, *stream.faults)]
+    wrong: list[Problem] = [(fault, None) for fault in (*log.faults, *stream.faults)]
     # The log repeats values only in part: an unreadable line may always have had the last state.
     hints = RepairHints(named={**stream.named, **dict.fromkeys(log.named, inf)}, log_reads=not log.faults)
     adopted = False
@@ -80,7 +80,7 @@ def rebuild_value(value: SessionValue, memo: Memo, log: Lines, stream: Lines) ->
     return wrong
 
 
-def _adopt(value: SessionValue, memo: Memo, record: Record, wrong: list[Fault]) -> bool:
+def _adopt(value: SessionValue, memo: Memo, record: Record, wrong: list[Problem]) -> bool:
     """Adopt a record of another program; return whether it is part of the conversation."""
     if record["recordType"] not in _SAYING:
         return False

@@ -22,9 +22,9 @@ from clew.transcript.part import blob_of
 from clew.transcript.turn import Turn, with_parent
 from clew.transcript.turn_state import OPEN
 
-__all__ = ["Fault", "LogEntry", "RepairHints", "repair_value"]
+__all__ = ["LogEntry", "Problem", "RepairHints", "repair_value"]
 
-Fault = tuple[str, str | None]
+Problem = tuple[str, str | None]
 """A description of damage, and the id of the message, if it is shown as damaged and its loss can be accepted."""
 
 
@@ -52,7 +52,7 @@ class RepairHints(msgspec.Struct):
     state_lost: bool = False
 
 
-def repair_value(value: SessionValue, hints: RepairHints) -> list[Fault]:
+def repair_value(value: SessionValue, hints: RepairHints) -> list[Problem]:
     """Make the session consistent; return the damage."""
     found = [*_repair_state(value, hints), *_repair_positions(value, hints), *_repair_turns(value, hints)]
     found += [*_repair_ends(value), *_repair_messages(value)]
@@ -67,7 +67,7 @@ def repair_value(value: SessionValue, hints: RepairHints) -> list[Fault]:
 # Turns
 
 
-def _repair_state(value: SessionValue, hints: RepairHints) -> Iterator[Fault]:
+def _repair_state(value: SessionValue, hints: RepairHints) -> Iterator[Problem]:
     if hints.state_lost:
         head = value.moves[max(value.moves)].to_turn_id if value.moves else None
         opened = next((turn.id for turn in value.turns.values() if turn.status in OPEN), None)
@@ -77,7 +77,7 @@ def _repair_state(value: SessionValue, hints: RepairHints) -> Iterator[Fault]:
         yield "a move of the head is lost", None
 
 
-def _repair_turns(value: SessionValue, hints: RepairHints) -> Iterator[Fault]:
+def _repair_turns(value: SessionValue, hints: RepairHints) -> Iterator[Problem]:
     origin_of = {move.to_turn_id: move.from_turn_id for move in reversed(value.moves.values())}
     while missing := _missing(value):
         for turn_id in sorted(missing):
@@ -129,7 +129,7 @@ def _set_depths(value: SessionValue) -> None:
             value.turns[turn_id] = turn
 
 
-def _repair_ends(value: SessionValue) -> Iterator[Fault]:
+def _repair_ends(value: SessionValue) -> Iterator[Problem]:
     """Settle open turns other than the one in the state: their ends are lost."""
     state = value.state["state"]
     opened = value.turns.get(state.open_turn_id or "")
@@ -145,7 +145,7 @@ def _repair_ends(value: SessionValue) -> Iterator[Fault]:
 # Messages
 
 
-def _repair_positions(value: SessionValue, hints: RepairHints) -> Iterator[Fault]:
+def _repair_positions(value: SessionValue, hints: RepairHints) -> Iterator[Problem]:
     """Put every message into a turn or the queue, unless it is cancelled."""
     held = {id_ for ids in value.links.values() for id_ in ids}
     for message_id, turn_id in hints.turn_of.items():
@@ -163,7 +163,7 @@ def _repair_positions(value: SessionValue, hints: RepairHints) -> Iterator[Fault
             yield f"the place of message {row.id} in the queue was lost", None
 
 
-def _repair_messages(value: SessionValue) -> Iterator[Fault]:
+def _repair_messages(value: SessionValue) -> Iterator[Problem]:
     for turn_id, held in value.links.items():
         for place, message_id in enumerate(held):
             if message_id not in value.messages:
@@ -199,7 +199,7 @@ def _damaged(row: MessageRow) -> MessageRow:
     return replace(row, metadata={**row.metadata, DAMAGED: LOST})
 
 
-def _mark_damaged(value: SessionValue, hints: RepairHints) -> Iterator[Fault]:
+def _mark_damaged(value: SessionValue, hints: RepairHints) -> Iterator[Problem]:
     """Mark messages that differ from their seal, or that have no seal and may be affected by an unreadable line.
 
     A line without a message id, or with an unknown one, may affect any message.

@@ -25,15 +25,15 @@ class MemoryReplicas(MemoryTables):
     async def run_by(self, replica_id: str) -> tuple[str, ...]:
         return tuple(sorted(id_ for id_, value in self._values.items() if value.state["state"].runner == replica_id))
 
-    async def adrift_sessions(self, replica_id: str) -> tuple[str, ...]:
+    async def orphaned_sessions(self, replica_id: str) -> tuple[str, ...]:
         found = []
         for id_, value in self._values.items():
             state = value.state["state"]
             if state.runner is not None:
-                adrift = state.runner == replica_id or not self._is_alive(state.runner)
+                orphaned = state.runner == replica_id or not self._is_alive(state.runner)
             else:
-                adrift = state.open_turn_id is None and bool(value.queue)
-            if adrift:
+                orphaned = state.open_turn_id is None and bool(value.queue)
+            if orphaned:
                 found.append(id_)
         return tuple(sorted(found))
 

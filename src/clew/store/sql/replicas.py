@@ -32,5 +32,5 @@ class SqlReplicas(SqlReader):
         return tuple(row[0] for row in sql.rows("run_by", {"replica_id": replica_id}))
 
     @reading
-    def adrift_sessions(self, sql: Statements, replica_id: str) -> tuple[str, ...]:
-        return tuple(row[0] for row in sql.rows("adrift_sessions", {"replica_id": replica_id}))
+    def orphaned_sessions(self, sql: Statements, replica_id: str) -> tuple[str, ...]:
+        return tuple(row[0] for row in sql.rows("orphaned_sessions", {"replica_id": replica_id}))

@@ -1458,7 +1458,7 @@ SELECT {replica_columns} FROM replicas r ORDER BY r.started_at, r.id
 -- name: run_by
 SELECT session_id FROM session_state WHERE runner = :replica_id ORDER BY session_id
 
--- name: adrift_sessions
+-- name: orphaned_sessions
 SELECT t.session_id FROM session_state t
 WHERE t.runner IS NOT NULL AND (
     t.runner = :replica_id
