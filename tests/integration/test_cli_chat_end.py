@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 import clew
-from tests.integration.processes import CLEW, environment
+from tests.integration.processes import CLEW, environment, serving_beside
 from tests.integration.screen import drawn
 
 pytestmark = [pytest.mark.service, pytest.mark.slow]
@@ -262,3 +262,13 @@ def test_sigterm_ends_a_chat_through_a_pipe_in_the_middle_of_a_command(tmp_path:
         finally:
             process.kill()
         assert process.stdout.read() == b""
+
+
+def test_a_server_that_does_not_respond_delays_no_end(open_pty: OpenPty, tmp_path: Path) -> None:
+    """Its silence is waited for ten seconds elsewhere."""
+    with serving_beside(tmp_path) as (server, _):
+        chat = _say_hello(open_pty)
+        server.process.send_signal(signal.SIGSTOP)
+        started = time.monotonic()
+        assert chat.terminate() == 0
+        assert time.monotonic() - started < 8

@@ -31,6 +31,9 @@ __all__ = ["chat", "is_attended"]
 _OPEN_RETRY_S: Final = (0.1, 0.2, 0.4, 0.8)
 """Waits between attempts to open a store that another chat has locked and does not serve yet."""
 
+_HINT_S: Final = 3.0
+"""Time for a server to say whether a turn runs, when the chat leaves. One that does not respond must not delay it."""
+
 
 async def chat(store: str | None, session: str | None, model: str | None, new: bool) -> int:
     """Run a conversation; return the exit code."""
@@ -136,8 +139,10 @@ async def _on_screen(
 async def _print_resume_hint(talk: Conversation) -> None:
     session_id = talk.require_session()
     remote = isinstance(talk.engine, RemoteEngine)
-    with contextlib.suppress(Gone):
-        if (await talk.engine.get_status(session_id)).state in AT_WORK:
+    with contextlib.suppress(Gone, TimeoutError):
+        async with asyncio.timeout(_HINT_S if remote else None):
+            status = await talk.engine.get_status(session_id)
+        if status.state in AT_WORK:
             talk.say("the turn continues on the server" if remote else "turn interrupted; partial output is saved")
     talk.say(f"resume with: clew chat {session_id}")
 
