@@ -39,6 +39,8 @@ test("a session that could not be read says so, is read again by a press, and by
   const id = await told(server);
   const page = await openPage(server);
   page.allow(AWAY);
+  // The first connection opens again what has failed until then.
+  await page.getByText("Connected").waitFor({ state: "attached" });
   // An answer that trying again does not change: nothing happens before it is pressed.
   let asked = 0;
   const refuse = (route) => {

@@ -88,7 +88,7 @@ async def test_a_file_of_as_many_messages_as_are_taken_holds_at_most_four_times_
 @pytest.mark.parametrize("program", PROGRAMS)
 async def test_a_file_of_more_messages_is_refused_before_they_are_read(program: str, tmp_path: Path) -> None:
     """Twenty megabytes of messages of one letter took fourteen times as many, and three minutes."""
-    data = file_of(program, 20 * MB // len(encoded(PROGRAMS[program](1, "x"))), "x")
+    data = file_of(program, 10 * MB // len(encoded(PROGRAMS[program](1, "x"))), "x")
     async with serving_logging_to(asyncio.subprocess.DEVNULL, tmp_path) as server:
         assert (await server.client.get("/api/sessions")).status == 200
         idle = peak_mb(server.process.pid)

@@ -102,7 +102,7 @@ async def test_an_import_of_an_export_holds_at_most_four_times_its_file(
 ) -> None:
     """Also one of a session that is here already, which gets new names."""
     async with serving_logging_to(asyncio.subprocess.DEVNULL, tmp_path) as server:
-        data = file_of(codex(), BODY_MB * 1_000_000)
+        data = file_of(codex(), BODY_MB * 500_000)
         arrived = (await server.client.post("/api/import-from?program=codex", data)).json()
         where = f"/api/sessions/{arrived['session_id']}/export?format="
         files = [(await server.client.get(where + form)).body for form in ("json", "jsonl")]

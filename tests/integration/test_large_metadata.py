@@ -19,9 +19,9 @@ SIZE = 8 * 1024 * 1024
 SHAPES: dict[str, Any] = {
     "one text": {"note": "x" * SIZE},
     "many keys": {f"k{n}": n for n in range(SIZE // 12)},
-    "one list": {"list": [0] * (SIZE // 2)},
-    "deep": {"list": [[[{"a": 1}]] for _ in range(SIZE // 14)]},
-    "at its end": {"list": [0] * (SIZE // 2), "z": 2**63},
+    "one list": {"list": [0] * (SIZE // 8)},
+    "deep": {"list": [[[{"a": 1}]] for _ in range(SIZE // 56)]},
+    "at its end": {"list": [0] * (SIZE // 8), "z": 2**63},
 }
 
 
