@@ -321,17 +321,17 @@ async def test_a_run_that_cannot_begin_is_noted_and_the_next_one_is_tried(
     made, clock = engine
     schedule = await made.schedules.add("0 * * * *", "go")
     router: Any = made.dispatcher._router
-    gate = router._gate
+    scope = router._scope
 
     async def refuse(**_: object) -> None:
         raise InvalidInput("the agent is gone")
 
-    router._gate = gate._replace(draft=refuse)
+    router._scope = scope._replace(draft=refuse)
     await passing(made, clock, NOON + HOUR, 30 * MINUTE)
     stuck = await made.schedules.get(schedule.id)
     told = (stuck.last_error, stuck.skipped, stuck.last_fired_at)
     assert told == ("invalid_input: the agent is gone", 1, None)
-    router._gate = gate
+    router._scope = scope
     await passing(made, clock, NOON + 2 * HOUR, 30 * MINUTE)
     assert (await made.schedules.get(schedule.id)).last_error is None
     assert await runs(made) == ["05-03 14:00+0200"]

@@ -210,10 +210,17 @@ STATES: dict[str, Callable[[OpenPty], PtyChat]] = {
     "shell": _run_shell,
     "editor": _open_editor,
 }
+HANG_UPS = ("list of sessions", "approval", "half a line", "turn", "search", "editor")
 
 
-@pytest.mark.parametrize("end", [PtyChat.terminate, PtyChat.hang_up], ids=["SIGTERM", "SIGHUP"])
-@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize(
+    ("state", "end"),
+    [
+        *(pytest.param(state, PtyChat.terminate, id=f"SIGTERM-{state}") for state in STATES),
+        # A closed terminal is noticed in another place, so where a list, a question or a command is waited for.
+        *(pytest.param(state, PtyChat.hang_up, id=f"SIGHUP-{state}") for state in HANG_UPS),
+    ],
+)
 def test_a_signal_ends_the_chat_in_every_state(
     open_pty: OpenPty, tmp_path: Path, state: str, end: Callable[[PtyChat], int]
 ) -> None:
