@@ -11,6 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import orjson
 import pytest
 
 from clew.errors import ClewError, RowUndecodable, SchemaTooNew, StoreUnavailable
@@ -18,6 +19,7 @@ from clew.ids import Mint
 from clew.store.base import FullSession
 from clew.store.files import folder
 from clew.store.files.codec import format_note
+from clew.store.files.crc import check_of
 from clew.store.files.metadata import read_metadata, unknown_keys
 from clew.store.files.opening import FilesOptions, open_files
 from clew.store.files.store import FileStore
@@ -179,6 +181,10 @@ async def test_no_flipped_bit_in_metadata_becomes_a_key_of_another_program(tmp_p
         assert found is not None
         assert "file_keys" not in found.session.metadata
         await store.close()
+    # A checked file that says less than clew writes is read as it is.
+    for own in ({}, {"session": None}, {"session": {"metadata": None}}):
+        said = {"breatedAt": "x", "clew": own, "check": check_of(own)}
+        assert read_metadata(orjson.dumps(said)) == said
     # Another program's key that differs from an optional one of clew's only by case is its own.
     assert unknown_keys({**truth, "cronJobID": "7"}, truth["id"]) == {"cronJobID": "7"}
 

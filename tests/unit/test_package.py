@@ -139,6 +139,14 @@ def test_a_renamed_public_name_is_still_there_with_a_warning() -> None:
         assert clew.UsageSaid is clew.UsageUpdate  # type: ignore[attr-defined,unused-ignore]
 
 
+async def test_a_renamed_method_is_still_there_with_a_warning() -> None:
+    """For one release."""
+    async with clew.open("memory:") as engine:
+        with pytest.warns(DeprecationWarning, match="Engine.figures is called Engine.metrics now"):
+            old = engine.figures()
+        assert old.splitlines()[0] == engine.metrics().splitlines()[0]
+
+
 def test_what_an_engine_returns_is_public() -> None:
     """Every value, and what is in its fields: whoever gets one can name its type."""
     found: dict[type, str] = {}

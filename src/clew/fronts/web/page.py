@@ -28,7 +28,8 @@ _SECURITY_HEADERS: Final = {
 _DENY_ALL: Final = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 _PAGE_POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; font-src 'self'; "
-    "connect-src 'self'; frame-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "connect-src 'self'; frame-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'"
 )
 # The frame that draws diagrams from model output: it has an opaque origin, runs only its own inline script, loads
 # nothing, and reaches neither the page nor the server.
@@ -88,5 +89,10 @@ def _asset(path: Path) -> PageFile:
 
 
 def _file(data: bytes, media_type: str, cached: str, policy: str, framed: str = "DENY") -> PageFile:
-    headers = {"cache-control": cached, "content-security-policy": policy, "x-frame-options": framed, **_SECURITY_HEADERS}
+    headers = {
+        "cache-control": cached,
+        "content-security-policy": policy,
+        "x-frame-options": framed,
+        **_SECURITY_HEADERS,
+    }
     return PageFile(data, media_type, {**headers, "etag": f'"{sha256(data).hexdigest()[:32]}"'})

@@ -90,7 +90,10 @@ def _with_names(found: dict[str, Any]) -> dict[str, Any]:
 
     Only what is inside of ``clew`` is checked. A changed name would look like a key of another program.
     """
-    bag = found["clew"].get("session", {}).get("metadata", {})
+    own = found["clew"].get("session") if isinstance(found["clew"], dict) else None
+    bag = own.get("metadata") if isinstance(own, dict) else None
+    if not isinstance(bag, dict):
+        return found
     written = {*_ALWAYS, *(key for key, name in _WHERE_SET.items() if bag.get(name) is not None)}
     restored = {_unflipped(key, written - found.keys()): value for key, value in found.items()}
     if isinstance(metrics := restored.get("metrics"), dict):

@@ -64,10 +64,10 @@ class Fetcher:
         *,
         policy: AddressPolicy = public_only,
         resolve: Resolve = resolve_name,
-        limits: Limits = Limits(),
+        limits: Limits | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        self.limits = limits
+        self.limits = limits or Limits()
         self._policy = policy
         self._resolve = resolve
         self._tls = tls
