@@ -106,7 +106,7 @@ checked: check pyright compiled web-check $(NODE_READY) $(BROWSER_READY)
 .PHONY: test
 test: ## check, then every test
 	@$(MAKE) -j$(WORKERS) --output-sync=target --no-print-directory checked
-	$(QUICKLY) $(PYTEST) -n $(WORKERS) --dist worksteal
+	$(QUICKLY) CLEW_ROUNDS=$${CLEW_ROUNDS:-85} $(PYTEST) -n $(WORKERS) --dist worksteal
 
 .PHONY: test-fast
 test-fast: $(READY) ## the tests that need nothing but Python and little time
@@ -215,8 +215,12 @@ bench-peers: $(READY) ## whole turns beside two other engines, in environments o
 walk: $(READY) ## count what seven operations take, and write the table into docs/design.md
 	$(BIN)/python -m tools.walk --write
 
+.PHONY: client
+client: $(READY) ## write the operations of the blocking client from the table
+	$(BIN)/python -m tools.blocking_client
+
 .PHONY: web-types
-web-types: $(READY) ## write the types of client and page from the API's document
+web-types: client $(READY) ## write the types of client and page from the API's document
 	$(BIN)/python -m tools.web_types
 
 # Not `npm ci`: it wants the binaries of every system in the lock, and a registry need not have them all.

@@ -1,7 +1,7 @@
 """FILES: many sessions in a folder, as ``jsonl:`` and as ``json:``.
 
-The floor reads and parses the same files with the standard library and orjson, without a cache. The sessions are copies
-of one: a folder, or a file, under another name is another session.
+The floor reads and parses the same files with the standard library and orjson, without a cache. The sessions are
+copies of one, each with ids of its own.
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ from typing import Any, Literal
 import orjson
 
 from bench.measure import Bench, Goal, Line, median, ratios, settle
-from clew.ids import Mint, SessionIdForm
+from clew.ids import Mint
 from clew.store.base import SearchQuery, SessionQuery
-from clew.store.files.crc import check_of
+from clew.store.files.json_file import JsonCodec
+from clew.store.files.jsonl import JsonlCodec
 from clew.store.files.opening import FilesOptions, open_files
+from clew.store.files.session_value import ABSENT
 from clew.store.files.store import FileStore
 from clew.store.unit import PatchSession, Unit
 from clew.testing.chunks import text
@@ -96,21 +98,22 @@ async def _fill(kind: Kind, root: Path, count: int) -> None:
     for n in range(_TURNS):
         await scribe.turn(f"prompt {n}", text("a word and another one, " * 20))
     await store.close()
-    shutil.rmtree(root / "clew" / "notes", ignore_errors=True)
     source = root / "sessions" / (scribe.session_id + (".json" if kind == "json" else ""))
-    mint, form = Mint(), SessionIdForm.UUID if kind == "json" else SessionIdForm.ULID
+    mint, codec = Mint(), JsonCodec(root) if kind == "json" else JsonlCodec(root)
     for _ in range(count - 1):
-        session_id = mint.session(form)
+        session_id = mint.session(codec.capabilities.session_ids)
         target = source.with_name(session_id + source.suffix)
-        if kind == "json":
-            shutil.copyfile(source, target)
-            continue
-        shutil.copytree(source, target)
-        # Set its own id, or the first open would repair it.
-        metadata = _parsed(f"{target}/metadata.json")
-        metadata["id"] = metadata["clew"]["session"]["id"] = session_id
-        metadata["check"] = check_of(metadata["clew"])
-        (target / "metadata.json").write_bytes(orjson.dumps(metadata) + b"\n")
+        (shutil.copyfile if kind == "json" else shutil.copytree)(source, target)
+        # A copy by hand gets ids of its own whenever it is read; written again, its files have them.
+        loaded = codec.load(session_id)
+        assert loaded is not None
+        codec.remove(session_id)
+        tables = loaded.value.tables().items()
+        entries = {(name, key): (ABSENT, entry) for name, table in tables for key, entry in table.items()}
+        saving = codec.plan(loaded.value, None, entries, sync=False, power=False)
+        assert saving is not None
+        saving.persist()
+    (root / "clew" / "cache.db").unlink()
 
 
 def _timed(action: Callable[[], object]) -> float:
@@ -176,11 +179,11 @@ async def _measure_kind(bench: Bench, kind: Kind) -> list[Line]:
         judged = ratios(ours, raw) if raw else ()
         lines.append(Line("FILES", f"{many}, {what}", unit, raw, ours, judged, goal))
 
-    # The first open has no cached state and reads everything.
+    # The first open has no cache and reads everything.
     raw_read = [_timed(lambda: _raw_all(kind, root))]
     took, store = await _opened(kind, root)
     await store.close()
-    line("open for writing without notes (raw: parse all of them)", "ms", raw_read, [took])
+    line("open for writing without a cache (raw: parse all of them)", "ms", raw_read, [took])
     raw_lists, lists, opens, pages, ones, raw_ones = [], [], [], [], [], []
     for _ in rounds:
         raw_lists.append(_timed(lambda: raw_list(kind, root)))

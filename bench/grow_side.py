@@ -23,7 +23,6 @@ from bench.fill import add_sessions, fill_turns
 from bench.measure import median, settle
 from bench.process import peak_mb
 from clew.config import CompactionConfig, Config
-from clew.long_work import is_under_way
 from clew.providers.base import ModelInfo, ModelRequest, StepEnd
 from clew.session.api import Engine
 from clew.testing.scripted import FakeProviders
@@ -202,11 +201,7 @@ async def measure_session(path: Path, turns: int, times: int, session_id: str | 
         async with _blocked_loop(clock, "compact, with an instant summary"):
             await engine.compact(session_id)
         clock.ms["compact, with an instant summary"] = (time.perf_counter() - begin) * 1000
-    for _ in range(1_000):
-        # The data of the engine is freed in a thread.
-        if not is_under_way():
-            break
-        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.5)  # the data of the engine is freed in a thread
     settle()
     async with open_long(path, model) as engine:
         await _prompt(engine, session_id, model, clock, "compacted", times)

@@ -221,7 +221,8 @@ class _Recorders:
         if stream not in self.live:
             assert isinstance(chunks[0], c.Start)
             self.live[stream] = LocalStream(str(chunks[0].message_id), ())
-        self.live[stream].show(chunks)
+        # These streams have no transient chunks.
+        self.live[stream].show(list(enumerate(chunks, self.live[stream].shown_n + 1)))
 
     async def view(self, stream: int) -> None:
         async for chunks in self.live[stream].follow(replay=True):

@@ -14,16 +14,17 @@ from clew.errors import *  # noqa: F403 - every error is public
 from clew.live.base import Event, LiveStream, RunningCall, Status, Waiting
 from clew.mcp_server import McpServer
 from clew.session.api import Engine, SessionList
-from clew.session.api.engine import AgentList, AgentShape, ReplicaShape
+from clew.session.api.operations import AgentList, AgentShape, ReplicaShape
 from clew.store.base import Damage, Rebuilt
 from clew.store.search import SearchHit, SearchPage
 from clew.tools.base import File, Tool, ToolContext, ToolOutput
 from clew.tools.decorator import tool
 from clew.transcript.message import Message, MessageRow, PartRow
 from clew.transcript.portable import Blob
-from clew.transcript.rule import Rule, Target
+from clew.transcript.rule import KeptRule, Rule, Target
 from clew.transcript.session import Model, Session, Spend
 from clew.transcript.spend import UsageGroup, UsageReport, UsageSums
+from clew.transcript.stream_cursor import StreamChunk
 from clew.transcript.usage import Usage
 from clew.triggers.values.ledger import LedgerEvent
 from clew.triggers.values.routing import Routing
@@ -61,7 +62,6 @@ if TYPE_CHECKING:
     from clew.session.hooks import HookContext, HookRefused
     from clew.session.prompt.submission import Submission, TurnOutcome
     from clew.session.turn.calls import ToolCallValue
-    from clew.session.turn.rules_service import KeptRule
     from clew.system_prompt.assemble import Section
     from clew.tools.mcp_tools import ServerState
     from clew.triggers.events import EventList
@@ -105,7 +105,6 @@ _LATER = {
     "clew.session.context.compact": ("Compacted",),
     "clew.session.hook_map": ("HookMap",),
     "clew.session.hooks": ("HookContext", "HookRefused"),
-    "clew.session.turn.rules_service": ("KeptRule",),
     "clew.session.prompt.submission": ("Submission", "TurnOutcome"),
     "clew.system_prompt.assemble": ("Section",),
     "clew.tools.mcp_tools": ("ServerState",),
@@ -175,6 +174,7 @@ __all__ = [
     "Status",
     "StepEnd",
     "StepReport",
+    "StreamChunk",
     "Subject",
     "Submission",
     "Target",

@@ -15,26 +15,27 @@ from clew import ids
 from clew.address_space import STORE_BYTES, check_address_space
 from clew.clock import Clock, SystemClock
 from clew.config import Config, config_folder, data_folder, default_store_url, load_config
-from clew.convert import convert
+from clew.convert import convert, explain_type_error
 from clew.errors import InvalidInput, NotSupported
 from clew.live.base import Live
 from clew.live.location import LivePlace, parse_live
 from clew.mcp_server import McpServer, read_server
 from clew.session.api import Engine
 from clew.store.base import Store
-from clew.store.location import Folder, Location, Memory, PostgresDatabase, parse_url
+from clew.store.location import Folder, Location, Memory, PostgresDatabase, lock_of, parse_url
 from clew.transcript.rule import Rule
-from clew.type_error import explain_type_error
 
 if TYPE_CHECKING:
     # Imported when an engine is opened: importing clew stays fast.
     from clew.agents.manifest import Agent
     from clew.providers.base import Provider, Providers
+    from clew.session.cluster.lease import Lease
     from clew.session.history.snapshot import SnapshotLayer
     from clew.session.hook_map import HookMap
     from clew.session.hooks import Hook, HookName
     from clew.session.host import Host
     from clew.session.turn.protected_paths import ProtectedPaths
+    from clew.store.sql.sqlite.memory import MemoryStore  # a Store, which not every type checker sees
     from clew.tools.base import Tool
 
 __all__ = ["open"]
@@ -42,7 +43,7 @@ __all__ = ["open"]
 
 @contextlib.asynccontextmanager
 async def open(
-    url: str | Store | None = None,
+    url: str | Store | MemoryStore | None = None,
     *,
     agents: Iterable[Agent] | None = None,
     rules: Iterable[Rule] = (),
@@ -81,7 +82,8 @@ async def open(
     """
     from clew.compaction.policy import policy_for
     from clew.providers.host_providers import ProviderSet
-    from clew.session.acquire.recovery import recover
+    from clew.session.cluster.lease import Lease
+    from clew.store.owner import read_owner
 
     check_address_space(STORE_BYTES, "an engine")
     clock = clock or SystemClock()
@@ -99,6 +101,7 @@ async def open(
         builtin_tools=builtin_tools if isinstance(builtin_tools, bool) else tuple(builtin_tools),
         providers=ProviderSet(providers) if isinstance(providers, Mapping) else providers,
         hooks=hooks or {},
+        snapshots=snapshots,
         deps=deps,
     )
     mint = ids.Mint(clock)
@@ -116,24 +119,22 @@ async def open(
         policy_for(options.config.compaction, options.config.pruning, None)
         async with contextlib.AsyncExitStack() as leaving:
             spill = leaving.enter_context(_spill_folder(location, options.data_dir))
-            live_layer = await _find_live(
-                "local" if read_only and live is None else live, options.config, location, store
+            live_name = "local" if read_only and live is None else live
+            live_layer = await _find_live(live_name, options.config, location, store)
+            lock = lock_of(location) if read_only and location is not None else None
+            lease = Lease(
+                shared=store.capabilities.many_processes,
+                has_other_owner=lambda: lock is not None and read_owner(lock) is not None,
             )
-            host = _compose(store, options, clock, mint, live_layer, spill)
+
+            def compose() -> Host:
+                return _compose(store, options, clock, mint, live_layer, lease, spill)
+
+            engine = Engine(store, live_layer, lease, compose, snapshots)
+            if not read_only:
+                engine.host  # noqa: B018 - composed now, to report what is wrong with it
             await leaving.enter_async_context(_opened(live_layer))
-            interrupted: tuple[str, ...] = ()
-            if not read_only and not host.lease.shared:
-                interrupted = await recover(store, mint, clock.now_ms(), host.providers.cost)
-            engine = Engine(host, snapshots)
-            try:
-                if not read_only:
-                    await engine.join(stays=triggers)
-                    await engine.dispatcher.open(
-                        fire=triggers, left=interrupted if options.config.resume == "safe" else ()
-                    )
-                yield engine
-            finally:
-                await engine.close()
+            yield await leaving.enter_async_context(_started(engine, read_only=read_only, triggers=triggers))
     finally:
         await store.close()
 
@@ -151,6 +152,7 @@ class _HostOptions(msgspec.Struct, frozen=True, kw_only=True):
     builtin_tools: bool | tuple[str, ...]
     providers: Providers | None
     hooks: HookMap
+    snapshots: SnapshotLayer | None
     deps: Any
 
 
@@ -171,13 +173,13 @@ def _with_store_defaults(config: Config, store: Store, location: Location | None
     )
 
 
-async def _find_live(default_model: Live | str | None, config: Config, location: Location | None, store: Store) -> Live:
+async def _find_live(given: Live | str | None, config: Config, location: Location | None, store: Store) -> Live:
     """Return the live layer that was given or named; by default the one for the store."""
     from clew.live.local import LocalLive
 
-    if default_model is not None and not isinstance(default_model, str):
-        return default_model
-    live_place = parse_live(default_model) or parse_live(config.live)
+    if given is not None and not isinstance(given, str):
+        return given
+    live_place = parse_live(given) or parse_live(config.live)
     if live_place is None:
         live_place = LivePlace("postgres" if isinstance(location, PostgresDatabase) else "local")
     if live_place.kind == "redis":
@@ -191,6 +193,25 @@ async def _find_live(default_model: Live | str | None, config: Config, location:
     from clew.live.postgres import PostgresLive
 
     return PostgresLive(location.url)
+
+
+@contextlib.asynccontextmanager
+async def _started(engine: Engine, *, read_only: bool, triggers: bool) -> AsyncIterator[Engine]:
+    """Yield the engine; unless it is read-only, after it has recovered what an earlier process left and started the
+    triggers."""
+    try:
+        if not read_only:
+            from clew.session.acquire.recovery import recover
+
+            host = engine.host
+            interrupted: tuple[str, ...] = ()
+            if not host.lease.shared:
+                interrupted = await recover(host.store, host.mint, host.clock.now_ms(), host.providers.cost)
+            await engine.join(stays=triggers)
+            await engine.dispatcher.open(fire=triggers, left=interrupted if host.config.resume == "safe" else ())
+        yield engine
+    finally:
+        await engine.close()
 
 
 @contextlib.asynccontextmanager
@@ -229,27 +250,20 @@ def _spill_folder(location: Location | None, data_dir: Path | None) -> Iterator[
         yield Path(folder).resolve()
 
 
-def _compose(store: Store, options: _HostOptions, clock: Clock, mint: ids.Mint, live: Live, spill: Path) -> Host:
+def _compose(
+    store: Store, options: _HostOptions, clock: Clock, mint: ids.Mint, live: Live, lease: Lease, spill: Path
+) -> Host:
     """Build the host, which every run uses."""
     from clew.agents.catalog import AgentCatalog
     from clew.permissions.rules import base_rules, host_rules
     from clew.safe_read import confined
-    from clew.session.cluster.lease import Lease
     from clew.session.hooks import Hooks
     from clew.session.host import Choices, Host
-    from clew.session.turn.protected_paths import ProtectedPaths
     from clew.tools.builtin import NAMES
     from clew.tools.mcp.servers import McpServers
 
     config = options.config
-    path = getattr(store, "path", None)
-    store_paths = [path] if isinstance(path, Path) else []
-    folders = [one for one in store_paths if one.is_dir()]
-    # The user's own folders are always closed to tools: they contain the user's token and sessions.
-    folders += [
-        one for one in (options.config_dir, options.data_dir, config_folder(), data_folder()) if one is not None
-    ]
-    protected = ProtectedPaths(folders, [one for one in store_paths if one not in folders], spill)
+    protected = _protected_paths(store, options, spill)
     tools_by_name = _select_tools(options, protected)
     names = frozenset((*NAMES, *tools_by_name))
     if options.agents is None:
@@ -260,7 +274,7 @@ def _compose(store: Store, options: _HostOptions, clock: Clock, mint: ids.Mint, 
                 return AgentCatalog.load(config_dir, workspace, names)
     else:
         catalog = AgentCatalog.of(options.agents, tools_by_name, names)
-        agent_names = [agent.name for agent in sorted(options.agents, key=lambda one: one.mode != "primary")]
+        agent_names = [agent.name for agent in sorted(options.agents, key=lambda agent: agent.mode != "primary")]
         if config.default_agent not in agent_names:
             config = msgspec.structs.replace(config, default_agent=agent_names[0])
 
@@ -270,11 +284,14 @@ def _compose(store: Store, options: _HostOptions, clock: Clock, mint: ids.Mint, 
     hooks = Hooks(options.deps)
     for name, hook in options.hooks.items():
         hooks.add(cast("HookName", name), cast("Hook", hook))
+    if options.snapshots is not None:
+        from clew.session.history.snapshot import attach
+
+        attach(hooks, options.snapshots)
     models = options.providers or _registry(config, clock)
-    has_own_providers = options.providers is not None
-    default_model = (
-        models.parse(config.default_model) if config.default_model is not None and not has_own_providers else None
-    )
+    default_model = None
+    if config.default_model is not None and options.providers is None:
+        default_model = models.parse(config.default_model)
     return Host(
         store=store,
         live=live,
@@ -283,7 +300,7 @@ def _compose(store: Store, options: _HostOptions, clock: Clock, mint: ids.Mint, 
         builtin_names=NAMES,
         agents=agents,
         base_rules=(*base_rules(), *host_rules(options.rules, names)),
-        places=protected,
+        protected_paths=protected,
         hooks=hooks,
         deps=options.deps,
         config=config,
@@ -294,8 +311,21 @@ def _compose(store: Store, options: _HostOptions, clock: Clock, mint: ids.Mint, 
         config_folder=options.config_dir,
         choices=Choices(default_model, config.default_agent, config.max_steps),
         servers=McpServers({**config.mcp_servers, **options.mcp_servers}, clock),
-        lease=Lease(shared=store.capabilities.many_processes),
+        lease=lease,
     )
+
+
+def _protected_paths(store: Store, options: _HostOptions, spill: Path) -> ProtectedPaths:
+    """Return the paths that are closed to tools: the store, and the user's own folders, which have the user's token and
+    sessions."""
+    from clew.session.turn.protected_paths import ProtectedPaths
+
+    path = getattr(store, "path", None)
+    folders = [options.config_dir, options.data_dir, config_folder(), data_folder()]
+    files: list[Path] = []
+    if isinstance(path, Path):
+        (folders if path.is_dir() else files).insert(0, path)
+    return ProtectedPaths([folder for folder in folders if folder is not None], files, spill)
 
 
 def _select_tools(options: _HostOptions, protected: ProtectedPaths) -> dict[str, Tool]:
@@ -339,14 +369,14 @@ async def _open_store(location: Location, config: Config, read_only: bool, clock
     if isinstance(location, Memory):
         if read_only:
             raise InvalidInput("a memory store is new and empty: there is nothing to read in it")
-        from clew.store.memory.store import MemoryStore
+        from clew.store.sql.sqlite.memory import MemoryStore
 
-        return MemoryStore(event_log=config.event_log, clock=clock)
+        return MemoryStore(event_log=config.event_log, clock=clock, mint=mint)
     if isinstance(location, Folder):
         from clew.store.files.opening import FilesOptions, open_files
 
-        store_paths = FilesOptions(read_only=read_only, every_commit_full=config.durability == "power")
-        return await open_files(location.kind, location.path, store_paths, clock=clock, mint=mint)
+        files_options = FilesOptions(read_only=read_only, every_commit_full=config.durability == "power")
+        return await open_files(location.kind, location.path, files_options, clock=clock, mint=mint)
     if isinstance(location, PostgresDatabase):
         return await _open_postgres(location, config, read_only, clock, mint)
     from clew.store.sql.sqlite.opening import SqliteOptions, open_sqlite

@@ -18,10 +18,9 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from clew.convert import convert
+from clew.convert import convert, explain_type_error
 from clew.errors import InvalidInput
 from clew.mcp_server import McpServer
-from clew.type_error import explain_type_error
 
 __all__ = [
     "CompactionConfig",

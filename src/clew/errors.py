@@ -8,8 +8,8 @@
     ├── Conflict            SessionBusy · WaitingForHuman · NothingToContinue · AlreadyAnswered · DuplicateMessage
     │                       DuplicateEvent · TriggerPaused · RoutingConflict · NewerTurns · NothingToUndo ·
     │                       OwnedByAnotherProcess · AliasTaken
-    ├── Invalid             InvalidId · InvalidInput · UnsupportedValue · UnknownVariant · MessageTooLarge
-    │                       TooManyFiles · UnsupportedFile · RewindTargetInvalid · BranchPointInvalid
+    ├── Invalid             InvalidId · InvalidInput · InvalidCursor · UnsupportedValue · UnknownVariant
+    │                       MessageTooLarge · TooManyFiles · UnsupportedFile · RewindTargetInvalid · BranchPointInvalid
     │                       IllegalChunk · IllegalTransition
     ├── PermissionDenied    SignatureInvalid
     ├── RunError            ModelFailed · ToolFailed · RunAborted · ContextTooLarge · ViewerLagged
@@ -45,6 +45,7 @@ __all__ = [
     "IllegalTransition",
     "InternalError",
     "Invalid",
+    "InvalidCursor",
     "InvalidId",
     "InvalidInput",
     "MessageNotFound",
@@ -109,7 +110,7 @@ class ClewError(Exception):
 
 
 class NotFound(ClewError, code="not_found"):
-    """Something named by the caller is not there."""
+    """An object that the caller named does not exist."""
 
 
 class SessionNotFound(NotFound, code="session_not_found"): ...
@@ -173,7 +174,7 @@ class AliasTaken(Conflict, code="alias_taken"): ...
 
 
 class RoutingConflict(Conflict, code="routing_conflict"):
-    """Several sessions have the label, or the routing key, that something is to go to; ``session_ids`` names them."""
+    """Several sessions have the label or routing key of the target; ``session_ids`` names them."""
 
 
 class NewerTurns(Conflict, code="newer_turns"): ...
@@ -186,7 +187,7 @@ class OwnedByAnotherProcess(Conflict, code="store_owned"): ...
 
 
 class Invalid(ClewError, code="invalid_input"):
-    """The request itself cannot be taken; nothing was touched."""
+    """The request itself is invalid; nothing was changed."""
 
 
 class InvalidId(Invalid, code="invalid_id"): ...
@@ -195,11 +196,15 @@ class InvalidId(Invalid, code="invalid_id"): ...
 class InvalidInput(Invalid, code="invalid_input"): ...
 
 
+class InvalidCursor(Invalid, code="invalid_cursor"):
+    """A position in a stream that no stream gave."""
+
+
 class UnsupportedValue(Invalid, code="unsupported_value"): ...
 
 
 class UnknownVariant(Invalid, code="unknown_variant"):
-    """A variant that the model does not have; the message names those it has."""
+    """The model has no such variant; the message names those it has."""
 
 
 class MessageTooLarge(Invalid, code="message_too_large"): ...
@@ -209,7 +214,7 @@ class TooManyFiles(Invalid, code="too_many_files"): ...
 
 
 class UnsupportedFile(Invalid, code="unsupported_file"):
-    """A file that the model which would answer does not take, or that is not whole."""
+    """A file that the model does not support, or that is truncated."""
 
 
 class RewindTargetInvalid(Invalid, code="rewind_target_invalid"): ...
@@ -219,7 +224,7 @@ class BranchPointInvalid(Invalid, code="branch_point_invalid"): ...
 
 
 class IllegalChunk(Invalid, code="illegal_chunk"):
-    """A chunk that the vocabulary, or the state of its message, does not allow. The message is unchanged."""
+    """A chunk that is unknown, or not allowed in the state of its message. The message is unchanged."""
 
 
 class IllegalTransition(Invalid, code="illegal_transition"):
@@ -250,38 +255,37 @@ class ContextTooLarge(RunError, code="context_too_large"): ...
 
 
 class ViewerLagged(RunError, code="viewer_lagged"):
-    """A viewer that did not read for so long that the stream went on without it. The run is not affected."""
+    """A viewer read too slowly and was dropped from the stream. The run is not affected."""
 
 
 class CompactionError(ClewError, code="compaction_failed"): ...
 
 
 class SnapshotFailed(ClewError, code="snapshot_failed"):
-    """The layer that keeps the workspace's past could not bring it back; the conversation was not touched."""
+    """The snapshot layer could not restore the workspace; the conversation is unchanged."""
 
 
 class StoreError(ClewError, code="store_error"):
-    """The store could not do what it was asked; what was acknowledged before still stands."""
+    """An operation of the store failed; everything acknowledged before is still stored."""
 
 
 class StoreClosed(StoreError, code="store_closed"): ...
 
 
 class ReplicaAway(StoreError, code="replica_away"):
-    """This process takes nothing on now: it is shutting down, or has lost its lease. Another one that serves the store
-    does."""
+    """This process accepts no work: it is shutting down, or has lost its lease. Another replica does."""
 
 
 class StoreUnavailable(StoreError, code="store_unavailable"):
-    """The place a store was asked to live in cannot hold one (network file system, no WAL, not a database)."""
+    """No store can be opened at this location: a network file system, no WAL, or not a database."""
 
 
 class StoreGone(StoreError, code="store_gone"):
-    """The file or folder of a store is not there any more, or not the one it was. What was acknowledged is in there."""
+    """The file or folder of the open store was removed or replaced. Acknowledged data is in the original one."""
 
 
 class StoreBusy(StoreError, code="store_busy"):
-    """Another process held the write lock for longer than clew is willing to wait."""
+    """Another process held the write lock for longer than the configured wait."""
 
 
 class StoreReadOnly(StoreError, code="store_read_only"):
@@ -295,11 +299,11 @@ class StorageFull(StoreError, code="storage_full"): ...
 
 
 class RowUndecodable(StoreError, code="row_undecodable"):
-    """A stored row no longer reads as what clew wrote; the other rows are not affected."""
+    """A stored row is not what clew wrote; other rows are not affected."""
 
 
 class StaleEpoch(StoreError, code="stale_epoch"):
-    """The run that wrote was superseded by a newer one; nothing of its write was taken."""
+    """The run that wrote was superseded by a newer one; its write was rejected as a whole."""
 
 
 class NotSupported(StoreError, code="not_supported"): ...

@@ -9,9 +9,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from clew.convert import convert
+from clew.convert import convert, explain_type_error
 from clew.errors import InvalidInput
-from clew.type_error import explain_type_error
 
 __all__ = ["McpServer", "check_servers", "read_server"]
 

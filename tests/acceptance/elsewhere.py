@@ -13,6 +13,7 @@ import msgspec
 import clew
 from clew.live.base import Live
 from clew.session.api import Engine
+from clew.session.host import Host
 from clew.testing.scripted import FakeProviders, Gate, Piece, ScriptedModel, chunks, wait
 from clew.transcript import chunk as c
 
@@ -55,8 +56,13 @@ async def cluster(
             live = make_live()
             await live.open()
             leaving.push_async_callback(live.close)
-            others.append(Engine(msgspec.structs.replace(first.host, live=live), None))
+            others.append(_view(msgspec.structs.replace(first.host, live=live)))
         yield first, *others
+
+
+def _view(host: Host) -> Engine:
+    """Return an engine with a host of its own on the same store."""
+    return Engine(host.store, host.live, host.lease, lambda: host)
 
 
 async def see(engine: Engine, session_id: str) -> list[dict[str, Any]]:
@@ -72,7 +78,7 @@ class Viewer:
         self.shown = asyncio.create_task(self._look(engine, session_id))
 
     async def _look(self, engine: Engine, session_id: str) -> list[dict[str, Any]]:
-        shown = []
+        shown: list[dict[str, Any]] = []
         async for chunk in engine.attach(session_id):
             shown.append(chunk)
             self.began.set()

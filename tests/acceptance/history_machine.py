@@ -20,7 +20,7 @@ import clew
 from clew.errors import ClewError, InternalError, InvalidInput
 from clew.providers.base import ModelInfo, ModelRequest
 from clew.session.history.check import check
-from clew.session.history.lookup import get_place
+from clew.session.history.lookup import locate_message
 from clew.session.history.rewind_plan import RewindMode
 from clew.testing.scenario import Scenario
 from clew.testing.scripted import FakeProviders, Gate, ScriptedModel, call, fail, say, then, think, wait
@@ -373,7 +373,7 @@ class Machine:
         tree = await store.load_tree(session_id)
         turn_id, on_line = fork, False
         if turn_id is None:
-            pointed = await get_place(store, session_id, point)
+            pointed = await locate_message(store, session_id, point)
             assert pointed.turn is not None
             turn_id, on_line = pointed.turn.id, pointed.on_line
         path = (await store.load_line(session_id, through=turn_id)).turns

@@ -16,7 +16,7 @@ from clew.live.base import Signal
 from clew.live.local import LocalLive
 from clew.session.api import Engine
 from clew.store.base import Capabilities, Store
-from clew.store.memory.store import MemoryStore
+from clew.store.sql.sqlite.memory import MemoryStore
 from clew.store.sql.sqlite.opening import open_sqlite
 from clew.store.unit import STORE_WIDE, BeatReplica, JoinReplica, Outcome, Unit
 from clew.testing.clock import FakeClock

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -11,6 +12,7 @@ import clew
 from clew.config import SavePolicy
 from clew.providers.base import ModelRequest, Provider, ProviderFailure, StepEnd, UsageUpdate
 from clew.session.acquire.live_sessions import LiveSessions
+from clew.session.history.check import check
 from clew.session.prompt.submission import Submission
 from clew.session.turn.run import Run
 from clew.session.turn.runner import Runner
@@ -128,13 +130,21 @@ async def test_a_file_is_stored_before_it_is_sent(tmp_path: Path, units: list[li
     assert [names[-4:] == STARTED for names in units] == [False]
 
 
-async def test_an_answer_begins_however_little_may_wait_to_be_stored(tmp_path: Path) -> None:
-    """What it begins with is more than this buffer, and nothing can be stored before the prompt is."""
-    policy = SavePolicy(save_buffer_size=1)
+@pytest.mark.parametrize("save_on", ["chunk", "step"])
+async def test_an_answer_begins_whenever_its_chunks_are_stored(
+    tmp_path: Path, units: list[list[str]], save_on: Literal["chunk", "step"]
+) -> None:
+    """Viewers get its beginning once, and the message has it once, even with a buffer that holds less."""
+    policy = SavePolicy(save_on=save_on, save_buffer_size=1)
     config, providers = clew.Config(save=policy), FakeProviders(ScriptedModel([say("hello")]))
     async with clew.open(f"sqlite:///{tmp_path}/store.db", config=config, providers=providers) as engine:
         session_id = await begin(engine)
-        assert (await (await engine.submit(session_id, "go")).wait()).status == "completed"
+        seen = [chunk["type"] async for chunk in engine.run(session_id, "go")]
+        parts = [part["type"] for part in (await engine.messages(session_id))[-1].parts]
+        assert await check(engine.store) == []
+    assert [names[-4:] == STARTED for names in units] == [True]
+    assert seen == ["start", "start-step", "text-start", "text-delta", "text-end", "finish-step", "finish"]
+    assert parts == ["step-start", "text"]
 
 
 async def test_a_provider_that_cannot_be_asked_any_more_is_told_of_by_the_run(

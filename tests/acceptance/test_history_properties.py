@@ -104,7 +104,7 @@ async def test_the_histories_have_everything_in_them(record_property: Any) -> No
     """The control: over a few long histories, one for each way to make room, every kind of step did what it is for."""
     happened: Counter[str] = Counter()
     for seed, own in enumerate(SETTINGS):
-        actions = [*["prompt"] * 5, "answer", "prune"] * 3 + Random(seed).choices(ACTIONS, k=50)
+        actions = [*["prompt"] * 5, "answer", "prune"] * 3 + Random(seed).choices(ACTIONS, k=30)
         happened += await _play(seed, actions, kind="memory", settings=own)
     for seed in range(3):
         happened += await _play(seed, Random(seed).choices(GOING_BACK, k=30), kind="memory")

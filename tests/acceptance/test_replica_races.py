@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from clew.store.base import Store
-from clew.store.memory.store import MemoryStore
+from clew.store.sql.sqlite.memory import MemoryStore
 from tests.rig.races import REPLICAS, race
 
 pytestmark = pytest.mark.rule("RP-1")
@@ -30,5 +30,5 @@ async def test_of_replicas_on_postgresql_with_connections_of_their_own_one_has_i
 
 async def test_without_the_fence_the_judge_of_the_races_sees_several_winners(monkeypatch: pytest.MonkeyPatch) -> None:
     """The control: with no guard judged, everybody who tries has the session."""
-    monkeypatch.setattr("clew.store.memory.store.refusal", lambda unit, *_: None)
+    monkeypatch.setattr("clew.store.sql.apply.refusal", lambda unit, *_: None)
     assert await race([MemoryStore()], 3) == [REPLICAS] * 3

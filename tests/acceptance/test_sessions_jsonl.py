@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from clew.ids import Mint
 from clew.session.history.check import check
 from clew.store.files.jsonl import JsonlCodec
 from clew.store.files.opening import open_files
@@ -204,10 +205,11 @@ async def test_s7_9_a_crash_in_an_append_costs_that_unit_at_every_byte(tmp_path:
         await ask(e, session.id, "a")
         log = place(tmp_path, session.id) / "session.jsonl"
     store = await open_files("jsonl", tmp_path / "store")
-    scribe = Scribe(store, session.id, store._mint, FakeClock(2_000_000_000_000))
+    scribe = Scribe(store, session.id, Mint(), FakeClock(2_000_000_000_000))
     intact, metadata = log.read_bytes(), (log.parent / "metadata.json").read_bytes()
-    await store.load_state(session.id)
-    before = store._values[session.id].copy()
+    loaded = store._codec.load(session.id)
+    assert loaded is not None
+    before = loaded.value
     await scribe.prompt("cut me off")
     await store.close()
     whole = log.read_bytes()
@@ -238,7 +240,7 @@ async def test_s7_9_a_crash_in_an_append_costs_that_unit_at_every_byte(tmp_path:
 async def _goes_on(tmp_path: Path, session_id: str, log: Any, torn: bytes) -> None:
     """The next unit stands on lines of its own, and all is well when the file is read again."""
     store = await open_files("jsonl", tmp_path / "store")
-    scribe = Scribe(store, session_id, store._mint, FakeClock(2_000_000_000_000))
+    scribe = Scribe(store, session_id, Mint(), FakeClock(2_000_000_000_000))
     await scribe.turn("and now?", text("fine"))
     expected = await store.find_full_session(session_id)
     assert log.read_bytes().startswith(torn[: torn.rfind(b"\n") + 1])

@@ -277,13 +277,18 @@ async def test_a_provider_that_counts_with_every_word_does_not_have_every_word_w
     async with opened(tmp_path, model, kind="json") as engine:
         session_id = await begin(engine)
         written: list[Unit] = []
-        submit = engine.store.submit
+        submit, submit_all = engine.store.submit, engine.store.submit_all
 
         def noting(unit: Unit) -> Any:
             written.append(unit)
             return submit(unit)
 
+        def noting_all(units: Sequence[Unit], *given: Any, **more: Any) -> None:
+            written.extend(units)
+            submit_all(units, *given, **more)
+
         monkeypatch.setattr(engine.store, "submit", noting)
+        monkeypatch.setattr(engine.store, "submit_all", noting_all)
         submission = await engine.submit(session_id, "go")
         await gate.reached.wait()
         await engine.abort(session_id)

@@ -12,7 +12,8 @@ import pytest
 import clew
 from clew.providers.base import ModelRequest
 from clew.store.sql.sqlite import opening as sqlite_opening
-from clew.store.sql.sqlite.writer import Writer
+from clew.store.sql.sqlite.owned_file import OwnedFile
+from clew.store.sql.sqlite.transactions import Transactions
 from clew.testing.scripted import ScriptedModel, call, fail, say
 from tests.acceptance.test_spend import begin, open_text, opened
 from tests.rig.disk import Disk, Sync
@@ -40,7 +41,7 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
     folder = tmp_path / "disk"
     folder.mkdir()
     disk = Disk(folder, names_last=True)
-    monkeypatch.setattr(Writer, "_checkpoint", lambda *_, **__: None)
+    monkeypatch.setattr(OwnedFile, "_checkpoint", lambda *_, **__: None)
     with recording_connections(disk) as connect:
         recorded = functools.partial(sqlite_opening.open_sqlite, connect=connect)
         monkeypatch.setattr(sqlite_opening, "open_sqlite", recorded)
@@ -50,9 +51,9 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
 def watched(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], bool]]:
     """Every commit from now on that says something of a turn, or is synced: what it says, and whether it is."""
     commits: list[tuple[list[str], bool]] = []
-    transact = Writer._transact
+    transact = Transactions._transact
 
-    def noted(self: Writer, units: Any, work: Any) -> Any:
+    def noted(self: Transactions, units: Any, work: Any) -> Any:
         before = sum(isinstance(event, Sync) for event in disk.events)
         done = transact(self, units, work)
         synced = sum(isinstance(event, Sync) for event in disk.events) - before
@@ -62,7 +63,7 @@ def watched(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str]
             commits.append((told, bool(synced)))
         return done
 
-    monkeypatch.setattr(Writer, "_transact", noted)
+    monkeypatch.setattr(Transactions, "_transact", noted)
     return commits
 
 
@@ -104,13 +105,13 @@ async def test_a_turn_is_two_commits_and_each_step_with_tools_is_two_more(
     async with opened(disk.root, ScriptedModel([say("hello"), call("look", {}), say("ok")]), look) as engine:
         session_id = await begin(engine)
         commits: list[list[str]] = []
-        transact = Writer._transact
+        transact = Transactions._transact
 
-        def noted(self: Writer, units: Any, work: Any) -> Any:
+        def noted(self: Transactions, units: Any, work: Any) -> Any:
             commits.append([type(write).__name__ for unit in units for write in unit.writes])
             return transact(self, units, work)
 
-        monkeypatch.setattr(Writer, "_transact", noted)
+        monkeypatch.setattr(Transactions, "_transact", noted)
         await (await engine.submit(session_id, "go")).wait()
         plain, commits[:] = [*commits], []
         await (await engine.submit(session_id, "and again")).wait()

@@ -185,7 +185,7 @@ async def test_a_slow_viewer_elsewhere_of_a_long_run_sees_all_of_it_though_valke
         submission = await here.submit(session.id, "go")
         await begun.reached.wait()
         slow = aiter(there.attach(session.id))
-        shown = [await anext(slow)]
+        shown: list[dict[str, Any]] = [await anext(slow)]
         valkey_proxy.stall()
         begun.set()
         await last.reached.wait()

@@ -13,7 +13,7 @@ from clew.store.base import Store
 from clew.store.files import folder
 from clew.store.files.opening import FilesOptions, open_files
 from clew.store.files.store import FileStore
-from clew.store.memory.store import MemoryStore
+from clew.store.sql.sqlite.memory import MemoryStore
 from clew.store.sql.sqlite.opening import SqliteOptions, open_sqlite
 from clew.store.sql.sqlite.store import SqliteStore
 from clew.testing.clock import FakeClock

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from clew.ids import Mint
-from clew.store.base import SearchQuery
+from clew.store.base import SearchQuery, Store
 from clew.store.sql.sqlite.opening import open_sqlite
 from clew.store.sql.sqlite.store import SqliteStore
 from clew.store.unit import InsertMessage, SealMessage
@@ -33,7 +33,7 @@ async def pen(disk: SqliteStore, clock: FakeClock, mint: Mint) -> Scribe:
     return await Scribe.create(disk, clock=clock, mint=mint, metadata={"title": "the log"})
 
 
-async def snippets(disk: SqliteStore, wanted: str, **more: Any) -> list[str]:
+async def snippets(disk: Store, wanted: str, **more: Any) -> list[str]:
     return [hit.snippet for hit in (await disk.search(SearchQuery(wanted, **more))).hits]
 
 

@@ -18,7 +18,7 @@ from clew.errors import InternalError
 from clew.ids import Mint
 from clew.store.base import Store
 from clew.store.facts import Fact
-from clew.store.memory.store import MemoryStore
+from clew.store.sql.sqlite.memory import MemoryStore
 from clew.store.sql.sqlite.opening import SqliteOptions, open_sqlite
 from clew.store.unit import (
     STORE_WIDE,

@@ -26,12 +26,12 @@ from clew.session.context.context import load_counted
 from clew.session.history.views import load_messages
 from clew.store import unit as u
 from clew.store.base import LineSlice, Store
-from clew.store.memory.store import MemoryStore
 from clew.store.sql import kept_lines, messages, rows
 from clew.store.sql.kept_lines import KeptLines
-from clew.store.sql.sqlite import writer
+from clew.store.sql.sqlite.memory import MemoryStore
 from clew.store.sql.sqlite.opening import open_sqlite
 from clew.store.sql.sqlite.store import SqliteStore
+from clew.store.sql.sqlite.transactions import Transactions
 from clew.testing.clock import FakeClock
 from clew.testing.scribe import Scribe
 from clew.transcript import chunk as c
@@ -189,14 +189,14 @@ async def test_what_another_program_commits_while_the_writer_waits_for_it_is_rea
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It had the write lock; its commit is seen from then on, though the writer has not begun."""
-    monkeypatch.setattr(writer, "_MAX_ADOPTION_WAIT_S", 0.02)
+    monkeypatch.setattr("clew.store.sql.inbox.MAX_ADOPTION_WAIT_S", 0.02)
     async with opened(tmp_path / "store.db") as store:
         session_id = await long_session(store, 5)
         before = await kept_view(store, session_id)
         part = (await store.load_line(session_id)).turns[1].messages[1].parts[0]
-        begin, committed, read = writer.Writer._begin, threading.Event(), threading.Event()
+        begin, committed, read = Transactions.begin, threading.Event(), threading.Event()
 
-        def wait_for_it(self: writer.Writer) -> None:
+        def wait_for_it(self: Transactions) -> None:
             if not committed.is_set():
                 with closing(sqlite3.connect(tmp_path / "store.db")) as other, other:
                     data = '{"type":"text","text":"changed"}'
@@ -205,7 +205,7 @@ async def test_what_another_program_commits_while_the_writer_waits_for_it_is_rea
                 read.wait(60)
             begin(self)
 
-        monkeypatch.setattr(writer.Writer, "_begin", wait_for_it)
+        monkeypatch.setattr(Transactions, "begin", wait_for_it)
         writing = store.submit(u.Unit(session_id, (u.PatchSession(metadata={"a": 1}),)))
         await asyncio.to_thread(committed.wait, 60)
         try:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from clew.store.base import Store
-from clew.store.memory.store import MemoryStore
+from clew.store.sql.sqlite.memory import MemoryStore
 from clew.store.sql.sqlite.opening import open_sqlite
 from clew.store.unit import LinkMessage, MoveHead, OpenTurn, Write
 from clew.testing.clock import FakeClock

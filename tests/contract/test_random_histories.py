@@ -18,7 +18,7 @@ from clew.store.base import SessionQuery, Store
 from clew.store.copied_line import CopiedMessage, CopiedTurn
 from clew.store.files import folder
 from clew.store.files.opening import open_files
-from clew.store.memory.store import MemoryStore
+from clew.store.sql.sqlite.memory import MemoryStore
 from clew.store.sql.sqlite.opening import open_sqlite
 from clew.store.unit import (
     AddPruned,
@@ -41,7 +41,7 @@ from clew.store.unit import (
 )
 from clew.testing.clock import FakeClock
 from clew.testing.scribe import MODEL, Scribe, settled, user_row
-from clew.testing.store_suite.views import said
+from clew.testing.store_suite.views import contents_of
 from clew.transcript.line import line_messages, line_turns
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.model_call import ModelCall
@@ -259,7 +259,7 @@ class History:
             "queue": await self.store.load_queue(id_),
             "steps": {turn_id: await self.store.load_steps(turn_id) for turn_id in sorted(tree.turns)},
             "seals": await self.store.seals(id_),
-            "view": said(view),
+            "view": contents_of(view),
             "pruned": pruned,
             "turns": [await self.store.find_turn(turn_id) for turn_id in sorted(tree.turns)],
             "branches": [await self.branch(branch) for branch in self.branches],

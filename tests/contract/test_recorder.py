@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 
 from clew.config import SavePolicy
 from clew.errors import IllegalChunk, SessionNotFound, StaleEpoch
 from clew.ids import Mint
-from clew.session.acquire.journal_fold import fold_streams
+from clew.session.acquire.recovery import fold_streams
 from clew.session.history.check import check
 from clew.session.turn.recorder import Recorder
 from clew.store.base import Store
@@ -104,42 +104,6 @@ async def test_the_assistant_row_comes_with_the_first_chunk(store: Store, scribe
     assert states == [*["input-streaming"] * (len(chunks) - 2), "input-available", "approval-requested"]
     line = await store.load_line(scribe.session_id)
     assert [message.id for message in line.turns[-1].messages] == [opened.user.id, mid]
-
-
-@pytest.mark.rule("SV-2", "SV-3")
-@pytest.mark.parametrize("save_on", ["chunk", "turn"])
-async def test_what_is_written_ahead_goes_with_the_unit_of_another(
-    store: Store, scribe: Scribe, save_on: Literal["chunk", "turn"]
-) -> None:
-    """Of who takes its session: until that is answered nothing is handed in or shown, however little may wait."""
-    opened = await scribe.prompt("hello")
-    shown: list[c.Chunk] = []
-    recorder = Recorder(
-        store,
-        opened.recorder().message,
-        turn_id=opened.id,
-        epoch=opened.epoch,
-        mint=scribe.mint,
-        clock=scribe.clock,
-        policy=SavePolicy(save_on=save_on, save_buffer_size=1),
-        on_shown=shown.extend,
-        ahead=True,
-    )
-    first: list[c.Chunk] = [c.Start(message_id=recorder.message.id), c.StartStep()]
-    for chunk in first:
-        recorder.write(chunk)
-    writes = recorder.plan_start()
-    await asyncio.sleep(0)
-    assert (shown, await store.find_message(scribe.session_id, recorder.message.id)) == ([], None)
-    recorder.answered(await store.commit(Unit(scribe.session_id, writes)))
-    assert shown == first
-    for chunk in text("hi"):
-        await recorder.send(chunk)
-    await recorder.close(*opened.settling())
-    parts = [{"type": "step-start"}, {"type": "text", "text": "hi", "state": "done"}]
-    assert await stored_parts(store, scribe.session_id, recorder.message.id) == parts
-    assert shown == [*first, *text("hi")]
-    assert await check(store) == []
 
 
 @pytest.mark.rule("SV-2")

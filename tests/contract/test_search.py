@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clew.errors import InvalidInput, NotSupported
+from clew.errors import InvalidInput, StoreClosed
 from clew.store.base import SearchHit, SearchPage, SearchQuery
-from clew.store.memory.store import MemoryStore
 from clew.store.search import excerpt, plan_search
+from clew.store.sql.sqlite.connection import has_fts5
+from clew.store.sql.sqlite.memory import MemoryStore
 from clew.store.sql.sqlite.opening import SqliteOptions, open_sqlite
 from clew.store.sql.sqlite.store import SqliteStore
 from clew.store.unit import MoveHead, PatchSession, SetHidden
@@ -29,14 +30,19 @@ __all__ = ["disk", "pen"]
 # What is found
 
 
-async def test_a_memory_store_says_that_it_cannot_search() -> None:
-    """In its capabilities and when it is asked."""
+async def test_a_memory_store_searches_too() -> None:
+    """What was said since the last search, and after its index was made again."""
     memory = MemoryStore()
-    assert memory.capabilities.search is False
-    with pytest.raises(NotSupported):
-        await memory.search(SearchQuery("word"))
-    with pytest.raises(NotSupported):
-        await memory.rebuild_search()
+    assert memory.capabilities.search is has_fts5() is True
+    pen = await Scribe.create(memory)
+    await say(pen, "a thimble")
+    assert await snippets(memory, "thimble") == ["a **thimble**"]
+    await say(pen, "another thimble")
+    await memory.rebuild_search()
+    assert sorted(await snippets(memory, "thimble")) == ["a **thimble**", "another **thimble**"]
+    await memory.close()
+    with pytest.raises(StoreClosed):
+        await memory.search(SearchQuery("thimble"))
 
 
 async def test_text_reasoning_and_both_sides_of_a_tool_call_are_found(disk: SqliteStore, pen: Scribe) -> None:
@@ -259,6 +265,18 @@ async def test_no_text_makes_a_search_fail(searched: Path, wanted: str) -> None:
         assert not any(character.isalnum() for character in wanted)
     finally:
         await opened.close()
+
+
+async def test_the_word_itself_ranks_before_longer_ones(disk: SqliteStore, pen: Scribe) -> None:
+    """However short and new the text with the longer word is, and however often it occurs there."""
+    await say(pen, "in the harbour master's long report of the year there is a cat among many other things and names")
+    await say(pen, "cathedral", "a category of categories, cats")
+    found = await disk.search(SearchQuery("cat"))
+    assert [hit.snippet.count("**cat**") for hit in found.hits] == [1, 0, 0]
+    first, rest = await disk.search(SearchQuery("cat", 1)), await disk.search(SearchQuery("a cat"))
+    second = await disk.search(SearchQuery("cat", 2, first.next_cursor))
+    assert [hit.part_id for hit in (*first.hits, *second.hits)] == [hit.part_id for hit in found.hits]
+    assert [hit.snippet.count("**cat**") for hit in rest.hits] == [1, 0]
 
 
 async def test_scripts_without_spaces_are_found_anywhere_in_a_run(disk: SqliteStore, pen: Scribe) -> None:

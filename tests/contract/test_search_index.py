@@ -19,7 +19,7 @@ from clew.errors import NotSupported, SchemaTooNew, StoreClosed, StoreReadOnly
 from clew.session.history.check import check
 from clew.store.base import SearchQuery
 from clew.store.sql.apply import UnitWriter
-from clew.store.sql.sqlite import search_index, store, writer
+from clew.store.sql.sqlite import base, search_index, transactions
 from clew.store.sql.sqlite.connection import has_fts5
 from clew.store.sql.sqlite.opening import SqliteOptions, open_sqlite
 from clew.store.sql.sqlite.search_index import SearchIndex
@@ -406,7 +406,7 @@ async def test_without_fts5_everything_but_searching_works(tmp_path: Path, monke
     await say(other, "thimble walrus")
     assert len(await snippets(opened, "thimble")) == 2
     await opened.close()
-    for module in (store, writer):
+    for module in (base, transactions):
         monkeypatch.setattr(module, "has_fts5", lambda: False)
     opened = await open_sqlite(path)
     assert opened.capabilities.search is False

@@ -159,6 +159,16 @@ async def test_the_same_words_find_the_same_parts_with_the_same_snippets(both: t
         assert await found(both[1], wanted) == await found(both[0], wanted), wanted
 
 
+async def test_the_word_itself_ranks_before_longer_ones(both: tuple[Store, Store]) -> None:
+    """However short and new the text with the longer word is."""
+    for store in both:
+        pen = await Scribe.create(store)
+        await say(pen, "in the long report of the year there is a cat among many other things")
+        await say(pen, "cathedral", "cats and categories")
+        page = await store.search(SearchQuery("cat"))
+        assert [hit.snippet.count("**cat**") for hit in page.hits] == [1, 0, 0]
+
+
 async def test_a_random_text_is_found_by_what_stands_in_it(both: tuple[Store, Store]) -> None:
     """Words of few letters of many scripts, with whatever stands between them."""
     rng = random.Random(11)

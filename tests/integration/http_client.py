@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Mapping
+import re
+from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -26,6 +27,7 @@ from tests.integration.http_document import check_answer, check_frame
 
 TOKEN = "test-token-0123456789"
 HOST = "clew.test:7717"
+_FRAME = re.compile(rb"(?:id: ([!-~]+)\n)?data: ([^\n]+)")
 
 
 class Reply:
@@ -37,6 +39,7 @@ class Reply:
         self.asked = ("", "")
         self.comments = 0
         self.finished = False
+        self.last_id: str | None = None
         self._body = body
 
     async def read(self) -> bytes:
@@ -51,9 +54,10 @@ class Reply:
                 if block.startswith(b":"):
                     self.comments += 1
                     continue
-                assert block.startswith(b"data: "), block
-                assert b"\n" not in block
-                data = block[6:].decode()
+                found = _FRAME.fullmatch(block)
+                assert found, block
+                self.last_id = found[1].decode() if found[1] else self.last_id
+                data = found[2].decode()
                 if data == "[DONE]":
                     yield data
                     continue
@@ -285,8 +289,21 @@ def reduced(chunks: list[Any], parts: list[dict[str, Any]] | None = None) -> dic
     """Id, role and parts of the message a client makes of these chunks."""
     fold = Fold(chunks[0]["messageId"], parts=parts or ())
     for chunk in chunks:
-        fold.apply(parse_chunk(chunk))
+        fold.apply_shown(parse_chunk(chunk))
     return bare(fold.message())
+
+
+def held(chunks: Iterable[Mapping[str, Any]]) -> list[Any]:
+    """The chunks as a client holds them: of a message that is reset, only what comes after that."""
+    kept: list[Any] = []
+    for chunk in chunks:
+        if chunk["type"] == "data-reset":
+            begins = [one.get("messageId") if one["type"] == "start" else ... for one in kept]
+            message_id = chunk["data"]["messageId"]
+            kept = kept[: begins.index(message_id)] if message_id in begins else kept
+        else:
+            kept.append(chunk)
+    return kept
 
 
 def bare(message: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from clew.store.sql.sqlite import writer
+from clew.store.sql.sqlite import owned_file
 from clew.store.sql.sqlite.pool import ReaderPool
 from clew.store.sql.sqlite.store import SqliteStore
 from clew.store.unit import PatchSession, Unit
@@ -38,8 +38,8 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """After ten commits, and never because nobody writes."""
     monkeypatch.setattr("clew.store.sql.inbox.IDLE_S", 600.0)
     for pace in ("quiet", "busy"):
-        monkeypatch.setitem(writer._CHECKPOINT_COMMITS, pace, 10)
-    monkeypatch.setattr(writer, "_CHECKPOINT_SYNCS", dict.fromkeys(writer._CHECKPOINT_SYNCS, 1_000))
+        monkeypatch.setitem(owned_file._CHECKPOINT_COMMITS, pace, 10)
+    monkeypatch.setattr(owned_file, "_CHECKPOINT_SYNCS", dict.fromkeys(owned_file._CHECKPOINT_SYNCS, 1_000))
 
 
 async def test_a_readers_thread_moves_the_log_unless_all_are_in_use(tmp_path: Path) -> None:

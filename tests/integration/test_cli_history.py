@@ -18,7 +18,7 @@ import pytest
 import clew
 from clew.compaction.context import ContextParts, ContextReport
 from clew.fronts.cli.app import run_command
-from clew.fronts.cli.commands import context, history
+from clew.fronts.cli.commands import COMMANDS
 from clew.fronts.cli.commands.context import gauge
 from clew.fronts.cli.commands.history import draw_tree
 from clew.session.history.tree import TreeBranch, TreeTurn, TreeView
@@ -423,7 +423,11 @@ async def test_an_interrupt_aborts_what_a_rewind_runs(tmp_path: Path) -> None:
     assert assistant.parts[-1]["text"].strip() == (seen + out).decode().strip()
 
 
-NAMES = [*(command.__name__ for command in (*history.COMMANDS, *context.COMMANDS)), "continue", "show"]
+NAMES = [
+    *(name for name, target in COMMANDS.items() if target.startswith(("history:", "context:"))),
+    "continue",
+    "show",
+]
 
 
 @pytest.mark.parametrize("name", NAMES)

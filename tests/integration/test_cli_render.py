@@ -22,9 +22,8 @@ from clew.fronts.cli.chat.picker import Picker
 from clew.fronts.cli.chat.screen import cut
 from clew.fronts.cli.chat.slash_commands import COMMANDS, completions
 from clew.fronts.cli.chat.typed_lines import MAX_LINES, TypedLines
-from clew.fronts.cli.diff import change_lines
 from clew.fronts.cli.failure import failure_text
-from clew.fronts.cli.render import Reply, Theme, call_details, call_line, history_lines, split_blocks
+from clew.fronts.cli.render import Reply, Theme, call_details, call_line, change_lines, history_lines, split_blocks
 from clew.live.base import RunningCall, Status
 from clew.tools.builtin.edit import edit
 from clew.tools.builtin.write import write

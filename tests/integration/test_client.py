@@ -8,7 +8,7 @@ import contextlib
 import shutil
 import signal
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from clew.fronts.remote import wire
 from clew.server import Owner
 from clew.testing.scripted import FakeProviders, Gate, ScriptedModel, call, say, think, wait
 from tests.integration.between import between
-from tests.integration.http_client import reduced
+from tests.integration.http_client import bare, held, reduced
 from tests.integration.processes import serving as serving_process
 from tests.integration.test_operations import TOKEN, serving
 
@@ -37,11 +37,11 @@ async def scripted(*script: Any, **options: Any) -> AsyncIterator[tuple[clew.Eng
         yield engine, int(remote.url.rpartition(":")[2])
 
 
-def said(given: list[dict[str, Any]]) -> str:
+def said(given: Sequence[Mapping[str, Any]]) -> str:
     return "".join(chunk["delta"] for chunk in given if chunk["type"] == "text-delta")
 
 
-def without_deltas(given: list[dict[str, Any]]) -> list[str]:
+def without_deltas(given: Sequence[Mapping[str, Any]]) -> list[str]:
     """What is told of a message however late one comes: arguments that are whole by then are not begun."""
     kinds = (chunk["type"] for chunk in given)
     return [kind for kind in kinds if "delta" not in kind and kind not in ("message-metadata", "tool-input-start")]
@@ -64,6 +64,7 @@ async def test_a_turn_that_is_cut_again_and_again_is_shown_once_and_whole(every:
             if way.cuts:
                 gate.set()
         assert way.cuts >= 2
+        seen = held(seen)
         whole = [chunk async for chunk in engine.attach(session.id, message_id=turn.message_id)]
         assert said(seen) == said(whole) == "One." + words * 2
         assert without_deltas(seen) == without_deltas(whole)
@@ -93,6 +94,7 @@ async def test_a_turn_that_goes_on_in_a_message_of_its_own_is_followed_to_its_en
         async for chunk in turn:
             seen.append(chunk)
             gate.set()
+        seen = held(seen)
         messages = [message for message in await engine.messages(session.id, view="all") if message.role == "assistant"]
         assert [one["messageId"] for one in seen if one["type"] == "start"] == [one.id for one in messages]
         assert (said(seen), len(messages), way.cuts) == (words, 2, 1)
@@ -138,11 +140,14 @@ async def test_a_server_that_is_killed_and_started_again_is_gone_on_with(tmp_pat
                 await first.process.wait()
                 second = await stack.enter_async_context(serving_process(tmp_path, **token))
                 way.target = second.client.port
+        seen = held(seen)
         assert seen[-2:] == [
             {"type": "error", "errorText": "aborted by host restart; its effects are unknown"},
             {"type": "finish", "finishReason": "error"},
         ]
         assert reduced(seen) == reduced([one async for one in client.follow(session.id, turn.message_id)])
+        [stored] = [one for one in await client.messages(session.id) if one.role == "assistant"]
+        assert reduced(seen) == bare(msgspec.to_builtins(stored))
         assert (await turn.wait()).status == "failed"
         assert (await anext(statuses)).state == "idle"
         await client.continue_turn(session.id)

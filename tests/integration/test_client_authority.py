@@ -17,7 +17,7 @@ import clew.server
 from clew import errors as e
 from clew.fronts.http.app import make_app
 from clew.fronts.http.sse import Streams
-from clew.fronts.operations import OPERATIONS
+from clew.fronts.operations.table import OPERATIONS
 from clew.testing.scripted import ScriptedModel, call, say
 from clew.transcript.metadata import MAX_METADATA_BYTES
 from clew.triggers.values.routing import Routing

@@ -56,11 +56,11 @@ def on_disk(tmp_path: Path) -> str:
     """Everything that is stored, as one text."""
     said = []
     for path in sorted(path for path in tmp_path.rglob("*") if path.is_file()):
-        if path.name == "store.db":
+        if path.name in ("store.db", "cache.db"):
             with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
                 said += [str(row) for row in db.execute("SELECT body FROM system_prompts")]
                 said += [str(row) for row in db.execute("SELECT data_json FROM event_log")]
-        elif not path.name.startswith("store.db"):
+        elif not path.name.startswith(("store.db", "cache.db")):
             said.append(path.read_bytes().decode(errors="replace"))
     return "\n".join(said)
 

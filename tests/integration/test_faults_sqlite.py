@@ -16,7 +16,7 @@ import clew
 from clew.config import Config
 from clew.errors import InvalidInput, StoreUnavailable
 from clew.session.history.check import check
-from clew.store.sql.sqlite import opening, writer
+from clew.store.sql.sqlite import opening, owned_file
 from clew.store.sql.sqlite.connection import QUERIES, connect
 from clew.store.sql.sqlite.migrate import statements
 from clew.store.unit import FinishStep, PatchSession, RecordStep, Unit
@@ -163,7 +163,7 @@ async def test_a_failure_between_two_commits_keeps_nobody_waiting(
         failed.set()
         raise RuntimeError("no thread can be started any more")
 
-    monkeypatch.setattr(writer, "empty_log", fail)
+    monkeypatch.setattr(owned_file, "empty_log", fail)
     async with sqlite_store(path) as store:
         scribe = await Scribe.create(store)
         assert await asyncio.to_thread(failed.wait, 20)
@@ -286,7 +286,8 @@ def test_no_statement_begins_a_transaction_that_could_wait_for_its_lock() -> Non
         for text in strings(path)
         if re.match(r"\s*(BEGIN|SAVEPOINT)\b", text)
     ]
-    assert {text for _, text in begins} == {"BEGIN IMMEDIATE", "BEGIN DEFERRED"}
+    # The savepoint is inside a transaction that has the lock.
+    assert {text for _, text in begins} == {"BEGIN IMMEDIATE", "BEGIN DEFERRED", "SAVEPOINT session"}
     readers = {"store/sql/sqlite/pool.py", "store/sql/sqlite/rebuild.py"}
     assert {name for name, text in begins if text == "BEGIN DEFERRED"} == readers
     for file in SOURCE.rglob("sqlite/**/*.sql"):

@@ -14,7 +14,7 @@ import pytest
 from clew.providers.base import EndpointKind
 from clew.providers.catalog import ModelFacts
 from clew.providers.registry import ProviderConfig, ProviderRegistry
-from clew.session.prompt.file_extent import extent_of
+from clew.session.prompt.file_content import extent_of
 from clew.transcript.part import clew_metadata_of
 from tests.integration.http_client import Client, served
 from tests.integration.sent_files import GIF, JPEG, PDF, PNG, WEBP, file_part

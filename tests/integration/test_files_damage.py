@@ -15,6 +15,7 @@ import pytest
 
 import clew
 from clew.errors import RowUndecodable, StoreUnavailable
+from clew.ids import Mint
 from clew.session.history.check import check
 from clew.store.base import SessionQuery
 from clew.store.files import folder
@@ -68,7 +69,7 @@ def flip(path: Path, word: bytes) -> None:
 def held(root: Path) -> dict[str, bytes]:
     """Every file of the folder but the owner's mark and what is worked out from the others."""
     files = (path for path in root.rglob("*") if path.is_file() and path.name != "store.owner")
-    files = (path for path in files if path.parent.name != "notes")
+    files = (path for path in files if path.stem != "cache")
     return {str(path.relative_to(root)): path.read_bytes() for path in files}
 
 
@@ -171,10 +172,10 @@ async def test_a_json_session_with_a_damaged_message_goes_on_and_the_file_is_kep
     broken = path.read_bytes()
     for n in range(2):
         store = await open_files("json", tmp_path)
-        scribe = Scribe(store, scribe.session_id, store._mint, scribe.clock)
+        scribe = Scribe(store, scribe.session_id, Mint(), scribe.clock)
         await scribe.turn(f"thread {n}", text("yes"))
         named = {damage.session_id for damage in await store.verify()}
-        rows = await store.load_messages(scribe.session_id)
+        rows = await store.load_messages(scribe.session_id, keep_damaged=True)
         await store.close()
         assert named == {scribe.session_id}
         assert ["damaged" in row.metadata for row in rows] == [False, True] + [False] * (4 + 2 * n)
@@ -334,7 +335,7 @@ async def test_an_input_output_error_is_not_called_a_full_disk(
         patch.setattr(os, "write", fails)
         with pytest.raises(StoreUnavailable, match=os.strerror(errno.EIO)):
             await scribe.prompt("lost")
-    assert (await store.load_messages(scribe.session_id), await store.verify()) == ((), ())
+    assert (await store.load_messages(scribe.session_id, keep_damaged=True), await store.verify()) == ((), ())
     await store.close()
 
 
@@ -362,7 +363,7 @@ async def test_a_damaged_session_harms_no_other(kind: Kind, tmp_path: Path) -> N
         assert {damage.session_id for damage in await store.verify()} == {bad.session_id}
         await store.close()
     store = await open_files(kind, tmp_path)
-    good = Scribe(store, good.session_id, store._mint, good.clock)
+    good = Scribe(store, good.session_id, Mint(), good.clock)
     await good.turn("again", text("yes"))
     await store.commit(Unit(good.session_id, (DeleteSession(),)))
     assert (await store.list_events(EventQuery())).events == ()
@@ -382,14 +383,16 @@ async def test_a_damaged_message_that_was_accepted_is_as_it_was_accepted(kind: K
     await store.close()
     flip(file_of(tmp_path, kind, scribe.session_id), b'"text":"harbour it is')
     store = await open_files(kind, tmp_path)
-    [row] = [row for row in await store.load_messages(scribe.session_id) if "damaged" in row.metadata]
+    [row] = [
+        row for row in await store.load_messages(scribe.session_id, keep_damaged=True) if "damaged" in row.metadata
+    ]
     seal = SealMessage(row.id, row.seal)
     accept = (PutParts(row.id, row.parts), seal, PatchMessage(row.id, 9, {"accepted": 9}, ("damaged",)))
     await store.commit(Unit(scribe.session_id, accept))
-    accepted = await store.load_messages(scribe.session_id)
+    accepted = await store.load_messages(scribe.session_id, keep_damaged=True)
     await store.close()
     store = await open_files(kind, tmp_path)
-    assert await store.load_messages(scribe.session_id) == accepted
+    assert await store.load_messages(scribe.session_id, keep_damaged=True) == accepted
     assert [row.id for row in accepted if "accepted" in row.metadata] == [row.id]
     assert {damage.session_id for damage in await store.verify()} == {scribe.session_id}
     await store.close()

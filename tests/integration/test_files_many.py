@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -20,15 +19,15 @@ from clew.store.base import SessionQuery
 from clew.store.files import folder
 from clew.store.files.codec import Codec
 from clew.store.files.opening import FilesOptions, open_files
-from clew.store.files.residence import IDLE_MS, KEPT
-from clew.store.unit import DeleteSession, Enqueue, InsertMessage, PatchSession, Unit
+from clew.store.files.writer import MAX_IN_MEMORY
+from clew.store.unit import DeleteSession, PatchSession, Unit
 from clew.testing.chunks import text
-from clew.testing.clock import FakeClock
-from clew.testing.scribe import Scribe, user_row
+from clew.testing.scribe import Scribe
 from clew.testing.scripted import FakeProviders, ScriptedModel, say
 from clew.transcript.metadata import local_place
 from clew.transcript.session import Spend
 from clew.transcript.spend import UsageQuery
+from clew.triggers.values.ledger import EventQuery
 from clew.triggers.values.routing import Routing
 from tests.acceptance.triggered import answered
 from tests.integration.command_line import Run, run
@@ -71,7 +70,7 @@ async def talked(kind: Kind, root: Path, count: int) -> list[str]:
     then = time.time() - 60
     for path in (path for path in (root / "sessions").rglob("*") if path.is_file()):
         os.utime(path, (then, then))
-    await (await open_files(kind, root)).close()  # what was written just now has its note from here on
+    await (await open_files(kind, root)).close()  # what was written just now is read again
     return made
 
 
@@ -83,8 +82,9 @@ async def test_lists_openings_and_sums_read_no_session(kind: Kind, tmp_path: Pat
     truth = {}
     store = await open_files(kind, tmp_path / "store")
     for session_id in made:
-        await store.load_state(session_id)
-        truth[session_id] = (store._values[session_id].session, store._values[session_id].spend)
+        loaded = store._codec.load(session_id)
+        assert loaded is not None
+        truth[session_id] = (loaded.value.session, loaded.value.spend)
     used = await store.load_usage(UsageQuery(by="model"))
     await store.close()
     loads.clear()
@@ -119,29 +119,34 @@ def test_the_command_that_lists_reads_no_session(
 
 @both
 @pytest.mark.rule("FS-6")
-async def test_only_what_has_changed_since_its_note_is_read_at_opening(
-    kind: Kind, tmp_path: Path, loads: list[str]
-) -> None:
-    """Also one whose note was changed, or is gone; a letter that somebody changed behind clew's back is seen."""
+async def test_only_files_that_have_changed_are_read_at_opening(kind: Kind, tmp_path: Path, loads: list[str]) -> None:
+    """Also one that another program changed without a word; a cache that is gone or changed is made again."""
     root = tmp_path / "store"
     made = await talked(kind, root, 4)
-    notes = {id_: root / "clew" / "notes" / f"{id_}.json" for id_ in made}
+    cache = root / "clew" / "cache.db"
+
+    async def titles() -> dict[str, str | None]:
+        store = await open_files(kind, root)
+        found = {one.id: one.title for one in (await store.list_sessions(SessionQuery())).sessions}
+        await store.close()
+        return found
+
+    truth = {id_: f"number {n}" for n, id_ in enumerate(made)}
+    assert await titles() == truth
     loads.clear()
-    await (await open_files(kind, root)).close()
-    assert loads == []
-    notes[made[0]].write_bytes(notes[made[0]].read_bytes().replace(b"number 0", b"number 9"))
-    notes[made[1]].unlink()
+    assert (await titles(), loads) == (truth, [])
     path = root / "sessions" / (f"{made[2]}.json" if kind == "json" else f"{made[2]}/session.jsonl")
     path.write_bytes(path.read_bytes().replace(b"answer 2", b"answer 7"))
     store = await open_files(kind, root)
-    assert sorted(loads) == sorted(made[:3])
-    titles = {one.id: one.title for one in (await store.list_sessions(SessionQuery())).sessions}
-    assert titles == {id_: f"number {n}" for n, id_ in enumerate(made)}
+    assert loads == [made[2]]
     assert {problem.session_id for problem in await check(store)} == {made[2]}
-    await store.commit(Unit(made[3], (DeleteSession(),)))
     await store.close()
-    assert notes[made[0]].exists()
-    assert not notes[made[3]].exists()
+    loads.clear()
+    cache.write_bytes(cache.read_bytes().replace(b"number 0", b"number 9"))
+    assert (await titles(), sorted(loads)) == (truth, sorted(made))
+    loads.clear()
+    cache.unlink()
+    assert (await titles(), sorted(loads)) == (truth, sorted(made))
 
 
 @both
@@ -149,28 +154,24 @@ async def test_only_what_has_changed_since_its_note_is_read_at_opening(
 async def test_no_more_than_so_many_sessions_stay_in_memory(
     kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever reads them all has the last ones there; what is unfinished stays, and everything still answers."""
-    monkeypatch.setattr("clew.store.files.residence.KEPT", 3)
+    """Those that were written last, until they are released; reading a session keeps nothing of it."""
+    monkeypatch.setattr("clew.store.files.writer.MAX_IN_MEMORY", 3)
     store = await open_files(kind, tmp_path / "store")
     scribes = [await Scribe.create(store) for _ in range(8)]
     heads = [(await scribe.turn(f"prompt {n}", text("yes")))[0] for n, scribe in enumerate(scribes)]
-    waiting = user_row(scribes[0].mint, scribes[0].session_id, "later", 7)
-    await scribes[0].commit(InsertMessage(waiting), Enqueue(waiting.id, 7, interrupt=False))
+    assert store.in_memory == tuple(sorted(scribe.session_id for scribe in scribes[-3:]))
     for scribe in scribes:
         await store.release(scribe.session_id)
-    assert store.in_memory == (scribes[0].session_id,)
-    for scribe in scribes:
-        assert len(await store.load_messages(scribe.session_id)) >= 2
-    kept = {scribe.session_id for scribe in (scribes[0], *scribes[-3:])}
-    assert set(store.in_memory) <= kept
-    assert await store.unsettled_sessions() == (scribes[0].session_id,)
+    assert store.in_memory == ()
     for scribe, head in zip(scribes, heads, strict=True):
+        assert len(await store.load_messages(scribe.session_id)) == 2
         turn = await store.find_turn(head)
         assert turn is not None
         assert turn.session_id == scribe.session_id
     assert await store.find_turn(Mint().turn()) is None
+    assert store.in_memory == ()
     await store.close()
-    assert KEPT == 64
+    assert MAX_IN_MEMORY == 64
 
 
 @pytest.mark.rule("FS-6")
@@ -182,7 +183,8 @@ async def test_a_change_touches_the_files_of_its_session_alone(kind: Kind, tmp_p
     scribes = [await Scribe.create(store) for _ in range(5)]
     before = stamps(root)
     await scribes[2].commit(PatchSession(metadata={"title": "new"}))
-    changed = {path for path, stamp in stamps(root).items() if before.get(path) != stamp}
+    after = {path: stamp for path, stamp in stamps(root).items() if path.parent.name != "clew"}
+    changed = {path for path, stamp in after.items() if before.get(path) != stamp}
     assert changed
     assert all(scribes[2].session_id in str(path) for path in changed)
     await store.close()
@@ -195,14 +197,18 @@ def stamps(root: Path) -> dict[Path, tuple[int, int]]:
 
 @both
 @pytest.mark.rule("FS-6")
-async def test_calls_that_outlived_their_session_are_counted_and_not_kept_in_memory(kind: Kind, tmp_path: Path) -> None:
-    """Each deletion adds to the file of a day, which is read for it and let go of."""
+async def test_calls_that_outlived_their_session_are_counted(kind: Kind, tmp_path: Path) -> None:
+    """Each deletion adds to the file of a day; after the next opening it says the same."""
     made = await talked(kind, tmp_path / "store", 3)
     store = await open_files(kind, tmp_path / "store")
     used = await store.load_usage(UsageQuery(by="model"))
     for n, session_id in enumerate(made, 1):
         await store.commit(Unit(session_id, (DeleteSession(),)))
-        assert (len(await store.load_calls(None)), store._shared.calls) == (n, {})
+        assert len(await store.load_calls(None)) == n
+    assert await store.load_usage(UsageQuery(by="model")) == used
+    await store.close()
+    (tmp_path / "store" / "clew" / "cache.db").unlink()
+    store = await open_files(kind, tmp_path / "store")
     assert await store.load_usage(UsageQuery(by="model")) == used
     await store.close()
 
@@ -225,7 +231,8 @@ async def test_damage_that_a_note_does_not_know_of_costs_the_ledger_nothing(kind
     async def events() -> list[tuple[str, str]]:
         store = await open_files(kind, root)
         assert store.in_memory == ()
-        found: list[tuple[str, str]] = sorted((one.direction, one.source_id) for one in store._shared.events.values())
+        page = await store.list_events(EventQuery())
+        found = sorted((str(one.direction), one.source_id) for one in page.events)
         await store.close()
         return found
 
@@ -256,11 +263,13 @@ async def test_a_reader_lists_what_the_session_says_when_another_program_wrote_i
 
 @both
 @pytest.mark.rule("FS-6")
-async def test_many_who_ask_for_a_session_that_is_away_wait_for_one_reading_of_it(
+async def test_many_who_ask_for_a_session_that_was_changed_wait_for_one_reading_of_it(
     kind: Kind, tmp_path: Path, loads: list[str]
 ) -> None:
     [session_id] = await talked(kind, tmp_path / "store", 1)
     store = await open_files(kind, tmp_path / "store")
+    for path in (path for path in (tmp_path / "store" / "sessions").rglob("*") if path.is_file()):
+        os.utime(path, (1, 1))
     loads.clear()
     [first, *others] = await asyncio.gather(*(store.load_messages(session_id) for _ in range(8)))
     assert [row.role for row in first] == ["user", "assistant"]
@@ -271,50 +280,16 @@ async def test_many_who_ask_for_a_session_that_is_away_wait_for_one_reading_of_i
 
 @both
 @pytest.mark.rule("FS-6")
-async def test_a_session_stays_in_memory_while_a_change_of_it_is_on_its_way_to_disk(
-    kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """However long nobody has asked for it: what was acknowledged is what is read afterwards, and in the list."""
-    [session_id] = await talked(kind, tmp_path / "store", 1)
-    clock = FakeClock(time.time_ns() // 1_000_000)
-    store = await open_files(kind, tmp_path / "store", clock=clock)
-    await store.load_messages(session_id)
-    writing, go_on = threading.Event(), threading.Event()
-    real = store._watch.check
-
-    def slowly() -> None:
-        writing.set()
-        go_on.wait(60)
-        real()
-
-    monkeypatch.setattr(store._watch, "check", slowly)
-    renaming = asyncio.ensure_future(store.commit(Unit(session_id, (PatchSession(metadata={"title": "new"}),))))
-    await asyncio.to_thread(writing.wait, 60)
-    clock.advance(2 * IDLE_MS)
-    await asyncio.sleep(0)
-    assert store.in_memory == (session_id,)
-    go_on.set()
-    await renaming
-    found = await store.find_session(session_id)
-    [listed] = (await store.list_sessions(SessionQuery())).sessions
-    assert found is not None
-    assert (found.title, listed.title) == ("new", "new")
-    await store.close()
-
-
-@both
-@pytest.mark.rule("FS-6")
-async def test_what_was_written_a_moment_ago_has_no_note(kind: Kind, tmp_path: Path) -> None:
+async def test_what_was_written_a_moment_ago_is_read_again(kind: Kind, tmp_path: Path, loads: list[str]) -> None:
     """Another change at the same moment could leave the files looking alike."""
     [session_id] = await talked(kind, tmp_path / "store", 1)
-    note = tmp_path / "store" / "clew" / "notes" / f"{session_id}.json"
-    assert note.exists()
-    note.unlink()
     soon = time.time() + 60
     for path in (path for path in (tmp_path / "store" / "sessions").rglob("*") if path.is_file()):
         os.utime(path, (soon, soon))
-    await (await open_files(kind, tmp_path / "store")).close()
-    assert not note.exists()
+    for _ in range(2):
+        loads.clear()
+        await (await open_files(kind, tmp_path / "store")).close()
+        assert loads == [session_id]
 
 
 @both
@@ -328,26 +303,4 @@ async def test_a_reader_does_not_list_what_was_changed_in_the_row_of_a_session(k
     reader = await open_files(kind, root, FilesOptions(read_only=True))
     [listed] = (await reader.list_sessions(SessionQuery())).sessions
     assert listed.title == ("number 0" if kind == "jsonl" else "(damaged)")
-    await reader.close()
-
-
-@both
-@pytest.mark.rule("FS-6")
-async def test_a_reader_that_looks_at_all_sessions_does_not_mind_one_that_is_forgotten_meanwhile(
-    kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The look is in a thread; somebody else asks for a session, and finds that its owner has deleted it."""
-    [session_id] = await talked(kind, tmp_path / "store", 1)
-    reader = await open_files(kind, tmp_path / "store", FilesOptions(read_only=True))
-    assert await reader.unsettled_sessions() == ()
-    real = reader._codec.signature
-
-    def forgotten(id_: str) -> Any:
-        found = real(id_)
-        reader._headers.pop(id_, None)
-        return found
-
-    monkeypatch.setattr(reader._codec, "signature", forgotten)
-    assert await reader.unsettled_sessions() == ()
-    assert list(reader._headers) == [session_id]
     await reader.close()

@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
+from clew.clock import SystemClock
+from clew.ids import Mint
 from clew.store.files import folder
 from clew.store.files.opening import open_files
+from clew.store.files.session_value import ABSENT
 from clew.store.files.shared import SharedFiles
-from clew.store.memory.change import ABSENT
 from clew.store.unit import PatchSession, PutProjectRules
 from clew.testing.chunks import text
 from clew.testing.scribe import Scribe
@@ -46,11 +48,13 @@ POINTS = {
         "files.after_append=kill@1": True,
         "files.before_rename=kill@2": True,
         "files.before_true=kill@1": True,
+        "files.before_cache=kill@1": True,
     },
     "json": {
         "files.before_rename=kill@1": False,
         "files.before_rename=kill@2": False,
         "files.before_true=kill@1": True,
+        "files.before_cache=kill@1": True,
     },
 }
 
@@ -100,7 +104,9 @@ async def test_a_rule_whose_answer_was_never_written_is_none(
     session_id = await begun(kind, root)
     store = await open_files(kind, root)
     await store.load_state(session_id)
-    mark = store._codec.mark(session_id, store._residents[session_id].memo)
+    loaded = store._codec.load(session_id)
+    assert loaded is not None
+    mark = store._codec.mark(session_id, loaded.memo)
     [(write, _)] = SharedFiles(root).plan({("rules", "/project"): (ABSENT, NEW)}, (session_id, mark)).before
     write()
     await store.close()
@@ -108,7 +114,7 @@ async def test_a_rule_whose_answer_was_never_written_is_none(
     store = await open_files(kind, root)
     with monkeypatch.context() as patch:
         patch.setattr(SharedFiles, "_make_true", _full)
-        scribe = Scribe(store, session_id, store._mint, store._clock)
+        scribe = Scribe(store, session_id, Mint(), SystemClock())
         await scribe.commit(PutProjectRules("/project", NEW, 2), PatchSession(metadata={"answered": True}))
     assert await store.load_project_rules("/project") == NEW
     await store.close()

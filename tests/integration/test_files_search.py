@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 import shutil
-import threading
+import sqlite3
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from clew.errors import NotSupported, StoreClosed
-from clew.ids import SessionIdForm
+from clew.ids import Mint, SessionIdForm
 from clew.session.history.check import check
 from clew.store.base import SearchQuery
-from clew.store.files import folder, search_copy
+from clew.store.files import folder
 from clew.store.files.opening import FilesOptions, open_files
 from clew.store.files.store import FileStore
 from clew.store.unit import DeleteSession, PatchSession, Unit
@@ -28,10 +27,6 @@ from tests.integration.http_history import talked
 from .test_files_store import Kind, both
 
 PLACE = local_place(None)
-
-
-class Killed(Exception):
-    """The process ends here."""
 
 
 @pytest.fixture(autouse=True)
@@ -66,8 +61,7 @@ async def test_a_search_over_http_finds_what_was_said_also_what_was_rewound(kind
             "total": 0,
             "at_least": False,
         }
-    left = [path for path in (tmp_path / "store" / "clew" / "search").rglob("*") if path.is_file()]
-    assert left
+    left = [path for path in (tmp_path / "store").rglob("*") if path.is_file()]
     assert not [path for path in left if b"minotaur" in path.read_bytes()]
 
 
@@ -88,7 +82,7 @@ async def test_an_index_that_is_missing_damaged_or_behind_is_made_whole_by_the_n
         [(one.session_id, "a **thimble**"), (one.session_id, "another **thimble**"), (other.session_id, "**thimble**")]
     )
     await store.close()
-    place = root / "clew" / "search"
+    cache = root / "clew" / "cache.db"
 
     async def again(harm: Any) -> None:
         harm()
@@ -98,82 +92,46 @@ async def test_an_index_that_is_missing_damaged_or_behind_is_made_whole_by_the_n
         await opened.close()
 
     await again(lambda: None)
-    await again(lambda: shutil.rmtree(place))
-    await again(lambda: (place / "index.db").write_bytes(b"no database"))
-    await again(lambda: (place / "index.db").unlink())
-
-
-@both
-@pytest.mark.rule("FS-4")
-async def test_a_search_that_ended_half_way_goes_on_with_the_next_one(
-    kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each session is copied whole or not at all; what is there is not copied again."""
-    monkeypatch.setattr(search_copy, "_AT_ONCE", 1)
-    root = tmp_path / "store"
-    store = await open_files(kind, root)
-    scribes = [await Scribe.create(store) for _ in range(3)]
-    for scribe in scribes:
-        await scribe.turn("a thimble", text("yes"))
-    real = search_copy.SearchCopy._copy
-    copied: list[str] = []
-
-    async def killed(self: Any, store: Any, session_id: str, *more: Any) -> None:
-        copied.append(session_id)
-        if len(copied) == 2:
-            raise Killed
-        await real(self, store, session_id, *more)
-
-    monkeypatch.setattr(search_copy.SearchCopy, "_copy", killed)
-    with pytest.raises(Killed):
-        await store.search(SearchQuery("thimble"))
-    first = copied[0]
-    copied[:] = ["", ""]
-    assert len(await hits(store, "thimble")) == 3
-    assert first not in copied
-    await store.close()
+    await again(lambda: cache.write_bytes(b"no database"))
+    await again(lambda: cache.unlink())
+    await again(lambda: cache.with_suffix(".state").unlink())
 
 
 @both
 @pytest.mark.rule("FS-4", "FS-5")
-async def test_check_finds_an_index_that_says_something_else_than_the_files(kind: Kind, tmp_path: Path) -> None:
-    """A note, or what is searched, that was changed behind clew's back is named; removing it is enough."""
+async def test_check_finds_a_cache_that_says_something_else_than_the_files(kind: Kind, tmp_path: Path) -> None:
+    """Removing it is enough."""
     root = tmp_path / "store"
     store = await open_files(kind, root)
-    one, other = await Scribe.create(store), await Scribe.create(store)
-    for scribe in (one, other):
-        await scribe.turn("a thimble", text("yes"))
-    assert len(await hits(store, "thimble")) == 2
-    copy = store._copy
-    assert copy is not None
-    assert copy._store is not None
-    held = (await copy._store.find_session(one.session_id)).metadata  # type: ignore[union-attr]
-    await copy._store.commit(Unit(one.session_id, (DeleteSession(),)))
-    session = await store.find_session(one.session_id)
-    assert session is not None
-    bare = search_copy._begin(session, search_copy.Look(held["files"], held["hidden"]))
-    await copy._store.commit(Unit(one.session_id, bare))
-    [problem] = await check(store)
-    assert problem.what.startswith("the search index is damaged: it holds other messages of session")
-    await store.rebuild_search()
+    scribe = await Scribe.create(store)
+    await scribe.turn("a thimble", text("yes"))
+    with contextlib.closing(sqlite3.connect(root / "clew" / "cache.db")) as cache:
+        cache.execute("UPDATE chat_turns SET created_at = created_at + 1")
+        cache.commit()
+    assert [problem.what for problem in await check(store)] == [
+        "the cache does not hold what its files say; remove clew/cache.db, which is made again"
+    ]
+    await store.close()
+    (root / "clew" / "cache.db").unlink()
+    store = await open_files(kind, root)
     assert await check(store) == []
-    assert len(await hits(store, "thimble")) == 2
     await store.close()
 
 
 @both
 @pytest.mark.rule("FS-4")
-async def test_a_reader_searches_what_the_owner_has_searched(kind: Kind, tmp_path: Path) -> None:
-    """Before that it says what to do; nothing is written for it."""
+async def test_a_reader_searches_beside_the_owner(kind: Kind, tmp_path: Path) -> None:
+    """Also what the owner has not searched yet, and what it writes later."""
     root = tmp_path / "store"
     store = await open_files(kind, root)
     scribe = await Scribe.create(store)
     await scribe.turn("a thimble", text("yes"))
     reader = await open_files(kind, root, FilesOptions(read_only=True))
-    with pytest.raises(NotSupported, match="open it for writing and search once"):
-        await reader.search(SearchQuery("thimble"))
-    await hits(store, "thimble")
     assert await hits(reader, "thimble") == [(scribe.session_id, "a **thimble**")]
+    await scribe.turn("another thimble", text("yes"))
+    expected = [(scribe.session_id, "a **thimble**"), (scribe.session_id, "another **thimble**")]
+    assert await hits(reader, "thimble") == expected
+    assert await hits(store, "thimble") == expected
     await reader.close()
     await store.close()
 
@@ -187,12 +145,12 @@ async def test_copies_made_by_hand_and_what_others_wrote_are_found_too(kind: Kin
     scribe = await Scribe.create(store)
     await scribe.turn("a thimble", text("yes"))
     await scribe.commit(PatchSession(metadata={"title": "first"}))
-    copied = store._mint.session(store.capabilities.session_ids)
+    copied = Mint().session(store.capabilities.session_ids)
     await store.close()
     source = root / "sessions" / (scribe.session_id + (".json" if kind == "json" else ""))
     target = root / "sessions" / (copied + (".json" if kind == "json" else ""))
     (shutil.copytree if kind == "jsonl" else shutil.copyfile)(source, target)
-    foreign = store._mint.session(store.capabilities.session_ids)
+    foreign = Mint().session(store.capabilities.session_ids)
     if kind == "json":
         said = '{"role":"user","text":"my thimble"}'
         (root / "sessions" / f"{foreign}.json").write_text(f'{{"id":"{foreign}","messages":[{said}]}}')
@@ -210,62 +168,19 @@ async def test_copies_made_by_hand_and_what_others_wrote_are_found_too(kind: Kin
 
 @both
 @pytest.mark.rule("ST-11", "FS-4")
-async def test_what_is_deleted_while_the_first_search_copies_is_not_found_by_it_nor_later(
-    kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its files are about to go when the copy is begun, and are still there to be read."""
+async def test_nothing_of_a_deleted_session_is_left_on_the_disk(kind: Kind, tmp_path: Path) -> None:
+    """Neither in the cache nor in its log."""
     root = tmp_path / "store"
     store = await open_files(kind, root)
     gone, kept = await Scribe.create(store), await Scribe.create(store)
     for scribe in (gone, kept):
-        await scribe.turn("a thimble", text("yes"))
-    removing, searched = threading.Event(), threading.Event()
-    real = store._codec.remove
-
-    def slowly(session_id: str) -> None:
-        removing.set()
-        searched.wait(60)
-        real(session_id)
-
-    monkeypatch.setattr(store._codec, "remove", slowly)
-    deleting = asyncio.ensure_future(store.commit(Unit(gone.session_id, (DeleteSession(),))))
-    await asyncio.to_thread(removing.wait, 60)
-    assert await hits(store, "thimble") == [(kept.session_id, "a **thimble**")]
-    searched.set()
-    await deleting
+        await scribe.turn("a thimble", text(f"of {scribe.session_id}"))
+    assert len(await hits(store, "thimble")) == 2
+    await store.commit(Unit(gone.session_id, (DeleteSession(),)))
     assert await hits(store, "thimble") == [(kept.session_id, "a **thimble**")]
     await store.close()
     files = [path for path in root.rglob("*") if path.is_file()]
     assert not [path for path in files if gone.session_id.encode() in path.read_bytes()]
-
-
-@both
-@pytest.mark.rule("FS-4")
-async def test_a_search_that_is_going_on_when_the_store_closes_leaves_nothing_open(
-    kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It ends with store_closed; what it had copied is there for the next owner, and is not made again."""
-    monkeypatch.setattr(search_copy, "_AT_ONCE", 1)
-    root = tmp_path / "store"
-    store = await open_files(kind, root)
-    for _ in range(3):
-        await (await Scribe.create(store)).turn("a thimble", text("yes"))
-    real, copied = search_copy.SearchCopy._copy, asyncio.Event()
-
-    async def told(self: Any, *given: Any) -> None:
-        await real(self, *given)
-        copied.set()
-
-    monkeypatch.setattr(search_copy.SearchCopy, "_copy", told)
-    searching = asyncio.ensure_future(store.search(SearchQuery("thimble")))
-    await copied.wait()
-    await store.close()
-    with pytest.raises(StoreClosed):
-        await searching
-    assert not [one.name for one in threading.enumerate() if "index.db" in one.name]
-    store = await open_files(kind, root)
-    assert len(await hits(store, "thimble")) == 3
-    await store.close()
 
 
 @both

@@ -29,14 +29,15 @@ from clew.errors import (
 from clew.ids import Mint
 from clew.session.history.check import check
 from clew.store.files import folder
+from clew.store.files.cache import SHARED_ENTRIES, TOUCHES
 from clew.store.files.crc import with_check
 from clew.store.files.opening import FilesOptions, open_files
+from clew.store.files.session_value import SessionValue
 from clew.store.files.shared import SHARED
 from clew.store.files.store import FileStore
 from clew.store.files.tables import TABLES
 from clew.store.location import Folder, parse_url
-from clew.store.memory.session_value import SessionValue
-from clew.store.memory.tables import SharedTables
+from clew.store.sql.queries import read_sql
 from clew.store.unit import InsertSession, PatchSession, PutBlob, PutProjectRules, RecordStep, Unit
 from clew.testing.chunks import reply, step, text
 from clew.testing.scribe import MODEL, Scribe
@@ -284,9 +285,16 @@ async def test_no_path_is_made_of_an_id_of_another_form(kind: Kind, tmp_path: Pa
 
 
 def test_every_table_has_a_form_in_the_files() -> None:
-    """A session's, and one that is shared."""
+    """Of the rows that a unit may change, those of a session and those that are shared."""
     assert TABLES.keys() == set(SessionValue.__struct_fields__)
-    assert SHARED.keys() - {"accepted"} == set(SharedTables.__struct_fields__)
+    entries = {name for _, name, _ in TOUCHES}
+    assert entries - SHARED_ENTRIES == TABLES.keys() - {"journal", "marks"}
+    assert SHARED.keys() - {"accepted"} == SHARED_ENTRIES - {"blob_files"} | {"blobs", "calls"}
+    schema = set(re.findall(r"CREATE TABLE (\w+)", read_sql("sqlite/schema.sql")))
+    # The journal is taken from the units; the others are derived, of this process, or say something of the cache.
+    journal = {"stream_journal", "journal_marks", "search_docs", "search_marks"}
+    of_the_store = {"store_marks", "store_losses", "event_log", "adopted_messages", "replicas", "clew_schema"}
+    assert schema - journal - of_the_store == {table for table, _, _ in TOUCHES}
 
 
 @both

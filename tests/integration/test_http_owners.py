@@ -22,7 +22,7 @@ from clew.errors import InvalidInput
 from clew.fronts.http.auth import BearerTokens
 from clew.fronts.http.serve import load_app
 from clew.fronts.http.sse import Streams
-from clew.fronts.operations import OPERATIONS, Operation
+from clew.fronts.operations.table import OPERATIONS, Operation
 from clew.fronts.owner_tokens import OwnerTokens
 from clew.server import Authenticate, Owner, make_app
 from tests.integration.http_client import HOST, AsgiClient

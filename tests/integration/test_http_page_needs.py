@@ -34,7 +34,7 @@ async def test_the_server_says_what_it_is_and_where_it_was_started(tmp_path: Pat
                 "store": "memory",
                 "workspace_root": str(tmp_path),
                 "chunk_durable": True,
-                "search": False,
+                "search": True,
                 "losses": [],
                 "owner": None,
                 "triggers": True,

@@ -17,6 +17,7 @@ from clew.testing.chunks import text
 from clew.testing.scripted import hang
 from clew.transcript import chunk as c
 from tests.integration.http_client import chat_body, served
+from tests.rig.streams import show
 
 
 class Peer:
@@ -75,7 +76,7 @@ async def test_the_head_of_a_stream_passes_everybody_and_its_bodies_go_straight_
     """Whoever stands between looks at heads alone; a stream has one of them and thousands of bodies."""
     between, server = Peer(), Peer()
     stream = LocalStream("m1", [])
-    stream.show(text("hello"))
+    show(stream, text("hello"))
     stream.end()
     response = EventStream(chunk_frames(stream.follow(replay=False)), Streams(), finite=True)
     await response({BODY_SEND: server.send}, between.receive, between.send)
@@ -120,8 +121,8 @@ async def test_a_comment_comes_now_and_then() -> None:
 async def test_frames_that_wait_together_are_sent_together() -> None:
     """A replay is one piece, however many chunks it is made of."""
     stream = LocalStream("msg_1", [])
-    stream.show([c.Start("msg_1"), c.StartStep(), c.TextStart("t"), c.TextDelta("t", "a"), c.TextEnd("t")])
-    stream.show([c.FinishStep(), c.Finish("stop")])
+    show(stream, [c.Start("msg_1"), c.StartStep(), c.TextStart("t"), c.TextDelta("t", "a"), c.TextEnd("t")])
+    show(stream, [c.FinishStep(), c.Finish("stop")])
     stream.end()
     peer = Peer()
     await peer.watch(EventStream(chunk_frames(stream.follow(replay=False)), Streams(), finite=True))
@@ -144,10 +145,10 @@ async def test_a_stalled_viewer_holds_up_nobody() -> None:
         for peer in (stalled, other)
     ]
     await other.until(lambda p: p.sent)
-    stream.show([c.Start("msg_1"), c.TextStart("t")])
+    show(stream, [c.Start("msg_1"), c.TextStart("t")])
     for n in range(1_000):
-        stream.show([c.TextDelta("t", f"{n} ")])
-    stream.show([c.TextEnd("t"), c.Finish("stop")])
+        show(stream, [c.TextDelta("t", f"{n} ")])
+    show(stream, [c.TextEnd("t"), c.Finish("stop")])
     stream.end()
     await tasks[1]
     assert b"".join(other.bodies).count(b"text-delta") == 1_000
@@ -162,7 +163,7 @@ async def test_a_stalled_viewer_holds_up_nobody() -> None:
 async def test_a_viewer_who_comes_at_the_very_end_is_told_how_it_ended(last: list[c.Chunk]) -> None:
     """Between the last chunk and the end of the stream, or just after: the replay ends as the run did."""
     stream = LocalStream("msg_1", [])
-    stream.show([c.Start("msg_1"), c.TextStart("t"), c.TextDelta("t", "all"), c.TextEnd("t"), *last])
+    show(stream, [c.Start("msg_1"), c.TextStart("t"), c.TextDelta("t", "all"), c.TextEnd("t"), *last])
     peers = [Peer(), Peer()]
     before = stream.follow(replay=True)
     tasks = [peers[0].watch(EventStream(chunk_frames(before), Streams(), finite=True))]
@@ -176,7 +177,7 @@ async def test_a_viewer_who_comes_at_the_very_end_is_told_how_it_ended(last: lis
 
 def data_of(peer: Peer) -> list[Any]:
     """What the frames hold, without ``[DONE]``."""
-    frames = [one.removeprefix(b"data: ") for one in b"".join(peer.bodies).split(b"\n\n") if one]
+    frames = [one.rpartition(b"data: ")[2] for one in b"".join(peer.bodies).split(b"\n\n") if one]
     assert frames.pop() == b"[DONE]"
     return [json.loads(one) for one in frames]
 

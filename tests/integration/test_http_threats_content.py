@@ -11,9 +11,9 @@ from urllib.parse import quote
 
 import pytest
 
-from clew.fronts import operations
 from clew.fronts.http.handlers import MAX_EVENT
 from clew.fronts.http.request_body import MAX_BODY
+from clew.fronts.operations import table
 from clew.live.base import Event
 from clew.providers.registry import ProviderConfig, ProviderRegistry
 from clew.testing.scripted import Gate, call, say, wait
@@ -136,7 +136,11 @@ async def test_b29_control_characters_are_kept_and_leave_as_escapes() -> None:
         async with client.open("POST", "/api/chat", chat_body(session_id, odd)) as reply:
             raw = await reply.read()
         messages = await client.get(f"/api/sessions/{session_id}/messages")
-        for data in (raw.replace(b"\n\n", b""), messages.body, (await client.get("/api/sessions")).body):
+        for data in (
+            raw.replace(b"\n\n", b"").replace(b"\ndata: ", b""),
+            messages.body,
+            (await client.get("/api/sessions")).body,
+        ):
             assert not re.search(rb"[\x00-\x1f\x7f]", data), data
         assert [texts(message) for message in messages.json()["messages"]] == [odd, odd]
 
@@ -283,5 +287,5 @@ async def test_b32_an_event_has_an_end() -> None:
 
 def test_every_answer_that_holds_text_is_declared() -> None:
     """An operation whose answer has no type could say anything; only the page, files and figures are not JSON."""
-    other = {one.path for one in operations.OPERATIONS if one.media != "application/json"}
+    other = {one.path for one in table.OPERATIONS if one.media != "application/json"}
     assert other == {"/", "/assets/{file}", "/api/blobs/{sha256}", "/api/sessions/{id}/export", "/metrics"}

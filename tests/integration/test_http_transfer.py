@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from clew.fronts.http.request_body import MAX_CHAT_BODY
+from clew.store.sql.sqlite import base
 from clew.testing.scripted import say
 from tests.integration.http_client import AsgiClient, served, texts
 from tests.integration.http_history import NOBODY, refused, talked
@@ -108,8 +109,21 @@ async def test_a_search_lands_on_the_message_also_on_a_hidden_one(tmp_path: Path
         assert (await client.get("/api/search?q=nothing")).json() == nothing
 
 
-async def test_a_store_that_cannot_search_says_so() -> None:
-    """The memory store declares it."""
+async def test_a_search_ranks_the_word_itself_before_longer_ones(tmp_path: Path) -> None:
+    """Also if the longer word is in a shorter and newer message."""
+    answers = (say("of all that was in the harbour that day only a cat was seen"), say("cathedral"), say("cats"))
+    async with served(*answers, store=f"sqlite:///{tmp_path}/s.db") as client:
+        session_id = await client.session()
+        for number in range(3):
+            await client.chat(session_id, "what?", f"u{number}")
+            await client.idle(session_id)
+        hits = (await client.get("/api/search?q=cat")).json()["hits"]
+        assert ["**cat**" in hit["snippet"] for hit in hits] == [True, False, False]
+
+
+async def test_a_store_that_cannot_search_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a SQLite without FTS5."""
+    monkeypatch.setattr(base, "has_fts5", lambda: False)
     async with served(say("x"), store="memory:") as client:
         assert refused(await client.get("/api/search?q=x")) == (422, "not_supported")
 

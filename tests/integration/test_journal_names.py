@@ -11,7 +11,7 @@ import pytest
 
 from clew.errors import ClewError
 from clew.ids import Mint
-from clew.session.acquire.journal_fold import fold_streams
+from clew.session.acquire.recovery import fold_streams
 from clew.session.history.check import check
 from clew.session.turn.recorder import Recorder
 from clew.store import unit as u

@@ -8,8 +8,7 @@ import socket
 import sqlite3
 import sys
 import threading
-import time
-from contextlib import ExitStack, closing
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +18,10 @@ import clew
 from clew.errors import StoreClosed
 from clew.fronts.http import serve
 from clew.fronts.token import Token
-from clew.long_work import AT_ONCE, giving_way, let_go, run_long
+from clew.long_work import AT_ONCE, let_go
 from clew.session.history.check import check
 from clew.store.base import get_session
-from clew.store.sql import line_reader, quick_reads, statements
-from clew.store.sql.sqlite.store import SqliteStore
+from clew.store.sql import line_reader, statements
 from clew.store.sql.statements import Statements
 from clew.testing.scripted import FakeProviders, ScriptedModel, say
 from clew.transcript.turn import Tree
@@ -118,120 +116,29 @@ async def test_questions_put_at_once_move_to_the_long_lane_together(
         assert found == (await engine.store.find_session(session_id), await engine.store.load_tree(session_id))
 
 
-async def test_what_was_just_written_is_read_on_the_spot_unless_somebody_would_have_to_be_waited_for(
-    tmp_path: Path,
-) -> None:
-    """What another program wrote is taken in first, in a reader's thread; a long read has its own lane as ever."""
-    providers = FakeProviders(ScriptedModel([], otherwise=say("yes")))
-    async with clew.open(f"sqlite:///{tmp_path}/clew.db", config=clew.Config(), providers=providers) as engine:
-        session_id = (await engine.create_session(title="old")).id
-        for text in ("one", "two"):
-            await (await engine.submit(session_id, text)).wait()
+async def test_what_another_program_just_wrote_is_taken_in_before_questions_are_answered(tmp_path: Path) -> None:
+    """They are put in a reader's thread, however recently the session was written; and not once the store is closed."""
+    async with clew.open(f"sqlite:///{tmp_path}/clew.db", config=clew.Config()) as engine:
+        session_id, store = (await engine.create_session(title="old")).id, engine.store
         threads: list[str] = []
 
         async def title(moment: Any) -> str | None:
             threads.append(threading.current_thread().name.rpartition("_")[0])
             return (await get_session(moment, session_id)).title
 
-        async def tree(moment: Any) -> Any:
-            threads.append(threading.current_thread().name.rpartition("_")[0])
-            return await moment.load_tree(session_id)
-
-        async def hot(ask: Any) -> Any:
-            return await engine.store.at_once(session_id, ask, hot=True)
-
-        assert (await hot(title), threads) == ("old", [""])
+        assert await store.at_once(session_id, title) == "old"
         with closing(sqlite3.connect(tmp_path / "clew.db")) as other, other:
             other.execute("UPDATE chat_sessions SET metadata_json = json_set(metadata_json, '$.title', 'new')")
-        assert (await hot(title), threads) == ("new", ["", "clew-reader"])
+        assert await store.at_once(session_id, title) == "new"
         await engine.patch_session(session_id, title="newer")
-        assert (await hot(title), threads) == ("newer", ["", "clew-reader", ""])
-        assert await hot(tree) == await engine.store.load_tree(session_id)
-        assert threads[3:] == ["", "clew-reader", "clew-long-reader"]
+        assert await store.at_once(session_id, title) == "newer"
+        assert threads == ["clew-reader"] * 3
     with pytest.raises(StoreClosed):
-        await hot(title)
+        await store.at_once(session_id, title)
 
 
-async def test_what_a_thread_has_read_in_no_time_is_read_on_the_spot_the_next_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By its name, for some time, and not once it took longer or somebody else may have written."""
-    monkeypatch.setattr(quick_reads, "MAX_S", 60.0)
-    async with clew.open(f"sqlite:///{tmp_path}/clew.db", config=clew.Config()) as engine:
-        session_id, store = (await engine.create_session(title="old")).id, engine.store
-        threads: list[str] = []
-
-        async def title(moment: Any) -> str | None:
-            threads.append(threading.current_thread().name.rpartition("_")[0])
-            return (await get_session(moment, session_id)).title
-
-        for again in ("one", "one", "two", None):
-            assert await store.at_once(session_id, title, again=again) == "old"
-        assert threads == ["clew-reader", "", "clew-reader", "clew-reader"]
-        with closing(sqlite3.connect(tmp_path / "clew.db")) as other, other:
-            other.execute("UPDATE chat_sessions SET metadata_json = json_set(metadata_json, '$.title', 'new')")
-        assert (await store.at_once(session_id, title, again="one"), threads[4:]) == ("new", ["clew-reader"])
-        monkeypatch.setattr(quick_reads, "MAX_S", -1.0)
-        for _ in range(3):
-            await store.at_once(session_id, title, again="one")
-        # The first of them was still known to be quick.
-        assert threads[5:] == ["", "clew-reader", "clew-reader"]
-        monkeypatch.undo()
-        await store.at_once(session_id, title, again="one")
-        monkeypatch.setattr(quick_reads, "FOR_S", 0.0)
-        await store.at_once(session_id, title, again="one")
-        assert threads[8:] == ["clew-reader", "clew-reader"]
-
-
-def test_of_quick_reads_only_so_many_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quick_reads, "MOST", 2)
-    quick = quick_reads.QuickReads()
-    for name in ("a", "b", "c"):
-        quick.note("s", name, 0.0)
-    assert [quick.knows("s", name) for name in ("a", "b", "c")] == [False, False, True]
-
-
-async def test_the_loop_waits_for_no_connection_that_was_taken_while_it_looked_for_foreign_writes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Then it is read by a thread, as ever: nothing else goes on while the loop waits."""
-    async with clew.open(f"sqlite:///{tmp_path}/clew.db", config=clew.Config()) as engine:
-        session_id, store = (await engine.create_session(title="old")).id, engine.store
-        assert isinstance(store, SqliteStore)
-        readers, threads = store._readers, list[str]()
-
-        async def title(moment: Any) -> str | None:
-            threads.append(threading.current_thread().name.rpartition("_")[0])
-            return (await get_session(moment, session_id)).title
-
-        with ExitStack() as busy:
-
-            def taken_meanwhile(session_id: str | None) -> bool:
-                for _ in range(readers._short._threads):
-                    busy.enter_context(readers._short.connection())
-                asyncio.get_running_loop().call_soon(busy.close)
-                return True
-
-            monkeypatch.setattr(readers, "is_known", taken_meanwhile)
-            assert await store.at_once(session_id, title, hot=True) == "old"
-        assert threads == ["clew-reader"]
-
-
-async def test_long_work_shortens_turns_and_puts_back_what_was_set() -> None:
-    """Only while it goes on, and only once for all that goes on."""
-    usual = sys.getswitchinterval()
-    during = await asyncio.gather(*(run_long(sys.getswitchinterval) for _ in range(3)))
-    with giving_way(), giving_way():
-        inner = sys.getswitchinterval()
-    assert {*during, inner} == {inner}
-    assert inner < usual
-    assert sys.getswitchinterval() == usual
-
-
-async def test_what_an_operation_holds_is_not_gone_through_for_garbage_until_its_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Between its pieces neither: the collector is told at the beginning and at the end of each, and by nobody else."""
+async def test_long_work_changes_no_setting_of_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the switch interval nor the garbage collector: these belong to the program that embeds clew."""
     # Nothing that goes on beside it, as a title that is looked for, is long here.
     monkeypatch.setattr(statements, "FEW_TURNS", 200)
     providers = FakeProviders(ScriptedModel([], otherwise=say("yes")))
@@ -239,34 +146,16 @@ async def test_what_an_operation_holds_is_not_gone_through_for_garbage_until_its
         session_id = await client.session()
         for text in ("one", "two", "three"):
             await (await client.engine.submit(session_id, text)).wait()
-        told: list[tuple[int, ...]] = []
-        usual = gc.get_threshold()
-        monkeypatch.setattr("clew.long_work.gc.set_threshold", lambda *given: told.append(given))
-        held_back = [(*usual[:2], 1_000_000_000), usual]
+        changed: list[object] = []
+        monkeypatch.setattr(sys, "setswitchinterval", changed.append)
+        for name in ("set_threshold", "disable", "freeze"):
+            monkeypatch.setattr(gc, name, lambda *given: changed.append(given))
         for path in ("export", "export?format=html", "messages?view=all", "messages", "messages?view=model"):
-            told.clear()
             assert (await client.get(f"/api/sessions/{session_id}/{path}")).status == 200
-            assert told == held_back, path
         exported = (await client.get(f"/api/sessions/{session_id}/export")).json()
-        told.clear()
         assert (await client.post("/api/import", exported)).status == 201
-        assert told == held_back
-        told.clear()
         assert await check(client.engine.store) == []
-        # All of the store, the names of its sessions, the sums of its model calls, and each of the two.
-        assert told == held_back * 5
-
-
-async def test_where_long_work_never_ends_garbage_is_collected_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a minute of it."""
-    usual = gc.get_threshold()
-    with giving_way():
-        assert gc.get_threshold() != usual
-        later = time.monotonic() + 61
-        monkeypatch.setattr("clew.long_work.time.monotonic", lambda: later)
-        with giving_way():
-            assert gc.get_threshold() == usual
-    assert gc.get_threshold() == usual
+        assert changed == []
 
 
 async def test_much_is_freed_beside_the_loop_once_nobody_has_it() -> None:

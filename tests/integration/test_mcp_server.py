@@ -12,7 +12,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 import clew
-from clew.fronts.mcp.recall import make_server
+from clew.fronts.mcp import make_server
 from clew.testing.scripted import FakeProviders, ScriptedModel, call, say
 from tests.integration.processes import CLEW, environment
 

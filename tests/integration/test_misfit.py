@@ -10,8 +10,8 @@ import pytest
 
 import clew
 from clew.config import CompactionConfig, Config, PruningConfig
+from clew.convert import explain_type_error
 from clew.errors import InvalidInput
-from clew.type_error import explain_type_error
 from tests.integration.command_line import Run, run
 from tests.integration.http_client import served
 

@@ -22,8 +22,8 @@ from clew.client import AsyncClient, Client, Moved, Sent
 from clew.fronts.http.app import make_app
 from clew.fronts.http.auth import loopback_hosts
 from clew.fronts.http.serve import Server
-from clew.fronts.operations import BY_NAME, OPERATIONS, Operation
-from clew.fronts.remote import blocking
+from clew.fronts.operations.table import BY_NAME, OPERATIONS, Operation
+from clew.fronts.remote import blocking, blocking_call, blocking_operations
 from clew.fronts.remote.engine import RemoteEngine, RemoteEvents, RemoteSchedules, RemoteWebhooks
 from clew.fronts.remote.wire import Wire
 from clew.mcp_server import McpServer
@@ -37,6 +37,7 @@ from clew.triggers.schedules import Schedules
 from clew.triggers.values.routing import Routing
 from clew.triggers.values.webhook import Webhook
 from clew.triggers.webhooks import Webhooks
+from tools import blocking_client
 
 TOKEN = "test-token-0123456789"
 ECHO = {"provider_id": "demo", "model_id": "echo"}
@@ -96,7 +97,7 @@ class OnThreads:
 
 
 def wrapped(value: Any) -> Any:
-    return OnThreads(value) if type(value).__module__ == "clew.fronts.remote.blocking" else value
+    return OnThreads(value) if type(value).__module__.startswith("clew.fronts.remote.blocking") else value
 
 
 class Walk:
@@ -459,14 +460,23 @@ def test_an_operation_is_a_method_of_both_engines_and_every_parameter_travels(op
 @pytest.mark.rule("EM-5")
 def test_both_clients_have_every_operation() -> None:
     """By the same name, and what waits or follows in one does so in the other."""
-    groups = {"": (AsyncClient, Client), "events": (RemoteEvents, blocking.Events)}
-    groups |= {"schedules": (RemoteSchedules, blocking.Schedules), "webhooks": (RemoteWebhooks, blocking.Webhooks)}
+    groups = {"": (AsyncClient, Client), "events": (RemoteEvents, blocking_operations.Events)}
+    groups |= {
+        "schedules": (RemoteSchedules, blocking.Schedules),
+        "webhooks": (RemoteWebhooks, blocking_operations.Webhooks),
+    }
     names = {name for one in FACADE for name in (one.name, one.watched_by) if name}
     for name in sorted(names | COMPOSED | {"start", "follow", "outcome", "examples", "close"}):
         group, _, own = name.rpartition(".")
         waiting, plain_one = (vars_with_bases(kind)[own] for kind in groups[group])
-        follows = isinstance(plain_one, blocking._Iterator)
+        follows = isinstance(plain_one, blocking_call.Iterator)
         assert follows == inspect.isasyncgenfunction(waiting), name
+
+
+@pytest.mark.rule("EM-5")
+def test_the_blocking_client_is_written_from_the_table() -> None:
+    """`make client` changes nothing: no operation is missing, and none has another form."""
+    assert blocking_client.TARGET.read_text(encoding="utf-8") == blocking_client.written()
 
 
 def vars_with_bases(kind: type) -> dict[str, Any]:

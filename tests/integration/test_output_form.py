@@ -43,8 +43,8 @@ async def test_the_answer_comes_in_the_type_that_was_asked_for_after_tools_and_a
         assert [chunk["data"] for chunk in chunks if chunk["type"] == "data-output"] == [GOOD]
         stored = (await engine.messages(session.id))[-1]
         assert [part["data"] for part in stored.parts if part["type"] == "data-output"] == [GOOD]
-        [explain_type_error] = [part["errorText"] for part in stored.parts if part.get("state") == "output-error"]
-        assert "at stars:" in explain_type_error
+        [error_text] = [part["errorText"] for part in stored.parts if part.get("state") == "output-error"]
+        assert "at stars:" in error_text
         assert (await engine.get_session(session.id)).spend.calls == 3
         assert model.requests[0].tools[-1].input_schema["properties"]["stars"]["maximum"] == 5
         # The next turn is as any other.

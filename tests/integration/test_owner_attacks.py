@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from clew.fronts.operations import OPERATIONS
+from clew.fronts.operations.table import OPERATIONS
 from clew.tools.builtin import NAMES
 from clew.tools.process.owner_sandbox import find_owner_sandbox
 from clew.transcript.rule import MODES

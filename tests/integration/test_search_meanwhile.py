@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from clew.store import search
-from clew.store.files import search_copy
 from clew.store.sql import indexing
 from clew.store.sql.sqlite import search_index
 from clew.testing.scripted import FakeProviders, ScriptedModel, say
@@ -32,13 +31,8 @@ async def talks(client: AsgiClient, count: int) -> list[str]:
 async def test_a_search_is_answered_before_all_is_indexed_says_so_and_completes_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: int
 ) -> None:
-    """One message a transaction, one session a copy: the first answer cannot have all of them."""
-    for home, name in (
-        (search_index, "BATCH"),
-        (indexing, "SOON"),
-        (search_copy, "_AT_ONCE"),
-        (search_copy, "_SOON"),
-    ):
+    """One message a transaction: the first answer cannot have all of them."""
+    for home, name in ((search_index, "BATCH"), (indexing, "SOON")):
         monkeypatch.setattr(home, name, 1)
     first_answered = asyncio.Event()
     index_rest = indexing.Indexing._index_remaining
@@ -67,12 +61,7 @@ async def test_who_waits_is_answered_with_all_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: int
 ) -> None:
     """Also when another search has left the index half made, and a store closes in the middle of that."""
-    for home, name in (
-        (search_index, "BATCH"),
-        (indexing, "SOON"),
-        (search_copy, "_AT_ONCE"),
-        (search_copy, "_SOON"),
-    ):
+    for home, name in ((search_index, "BATCH"), (indexing, "SOON")):
         monkeypatch.setattr(home, name, 1)
     providers = FakeProviders(ScriptedModel([], otherwise=say("another thimble")))
     async with served(store=stores(tmp_path)[store], providers=providers) as client:

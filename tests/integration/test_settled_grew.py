@@ -13,7 +13,7 @@ from clew.session.acquire.recovery import recover
 from clew.session.history.check import check
 from clew.store.base import Store
 from clew.store.files.opening import open_files
-from clew.store.memory.store import MemoryStore
+from clew.store.sql.sqlite.memory import MemoryStore
 from clew.store.sql.sqlite.opening import open_sqlite
 from clew.store.unit import AppendChunks, JournalEntry, PutParts, Unit
 from clew.testing.chunks import text

@@ -59,7 +59,7 @@ async def opened(path: Path, options: SqliteOptions) -> AsyncIterator[SqliteStor
 
 def remembered(store: SqliteStore) -> Turns:
     assert store._writer is not None
-    return store._writer._units._turns
+    return store._writer.transactions.units._turns
 
 
 def frames(path: Path) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from clew.ids import Mint
 from clew.providers.base import ModelInfo
 from clew.session.api import Engine
 from clew.session.history.convert import convert
-from clew.store.memory.change import Change
+from clew.store.sql import rows, session_pages
+from clew.store.sql.statements import Statements
 from clew.store.unit import PatchSession, PutCall, PutProjectRules, Unit
 from clew.testing.chunks import text
 from clew.testing.scribe import Scribe
@@ -104,13 +106,13 @@ async def test_a_session_shows_what_it_and_its_subagents_have_spent(monkeypatch:
             branch.id: {"calls": 0, "tokens": 0, "cost_usd": 0.0, "subagents": 0},
         }
         asked: list[list[str]] = []
-        load = engine.store.load_spend
+        load = session_pages._spent
 
-        async def counted(session_ids: Any) -> Any:
+        def counted(sql: Statements, session_ids: Collection[str]) -> Any:
             asked.append(sorted(session_ids))
-            return await load(session_ids)
+            return load(sql, session_ids)
 
-        monkeypatch.setattr(engine.store, "load_spend", counted)
+        monkeypatch.setattr(session_pages, "_spent", counted)
         listed = (await client.get("/api/sessions")).json()["sessions"]
         assert {one["id"]: one["spend"] for one in listed} == spent
         assert asked == [sorted(spent)]
@@ -307,7 +309,7 @@ async def test_what_was_spent_moves_to_another_store_and_is_counted_once(kind: s
 async def test_what_other_sessions_have_spent_makes_neither_a_turn_nor_a_deletion_longer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Before a turn only its own session's calls are looked at; a deletion writes each day down once."""
+    """Before a turn only its own session's calls are read, and for a deletion none."""
     providers = FakeProviders(ScriptedModel([say("hi")]))
     async with clew.open("memory:", config=clew.Config(), providers=providers) as engine:
         ids = [(await engine.create_session(title="one")).id for _ in range(3)]
@@ -315,23 +317,18 @@ async def test_what_other_sessions_have_spent_makes_neither_a_turn_nor_a_deletio
             for n in range(20):
                 await spend(engine, session_id, JAN_31 + n)
         looked: list[ModelCall] = []
-        written: list[Any] = []
-        put = Change.put
+        to_call = rows.to_call
 
-        def look(call: ModelCall) -> bool:
-            looked.append(call)
-            return call.ended == "asked"
+        def read(row: rows.Row) -> ModelCall:
+            looked.append(to_call(row))
+            return looked[-1]
 
-        def note(change: Change, table: dict[Any, Any], key: Any, value: Any) -> None:
-            written.extend([key] if key == "2026-01-31" else [])
-            put(change, table, key, value)
-
-        monkeypatch.setattr(ModelCall, "is_open", property(look))
-        monkeypatch.setattr(Change, "put", note)
+        monkeypatch.setattr(rows, "to_call", read)
         assert (await (await engine.submit(ids[0], "hello")).wait()).status == "completed"
         assert {call.session_id for call in looked} == {ids[0]}
+        looked.clear()
         await engine.delete_session(ids[1])
-        assert written == ["2026-01-31"]
+        assert looked == []
         assert (await engine.usage()).total.calls == 61
 
 

@@ -1,11 +1,9 @@
-// The client of web/client, as a program has it: with `seen`, what it leaves out of streams that were joined again; with a
-// folder, a talk with a server behind somebody who cuts connections and loses answers; without one, a turn of two messages.
-// Prints what it held, as JSON.
+// The client of web/client, as a program has it: with a folder, a talk with a server behind a proxy that cuts connections
+// and loses answers; without one, a turn of two messages. Prints what it received, as JSON.
 
 import { createServer } from 'node:http';
 import { createServer as createTcpServer } from 'node:net';
-import { text } from 'node:stream/consumers';
-import { BadAnswer, Client, events, frames, Seen, start, Turn, Unreachable } from '../../web/client/lib/index.js';
+import { BadAnswer, Client, events, frames, start, Turn, Unreachable } from '../../web/client/lib/index.js';
 
 const [what, token, workspace] = process.argv.slice(2);
 
@@ -22,14 +20,6 @@ async function refused(work) {
   } catch (error) {
     return [error.name, error.code ?? null];
   }
-}
-
-function shown(connections) {
-  const seen = new Seen();
-  return connections.map((chunks, number) => {
-    if (number) seen.joinAgain();
-    return chunks.flatMap((chunk) => seen.take(chunk));
-  });
 }
 
 async function garbage() {
@@ -118,5 +108,5 @@ async function town(url) {
   return held;
 }
 
-const held = what === 'seen' ? JSON.parse(await text(process.stdin)).map(shown) : workspace ? await talk(what) : await town(what);
+const held = workspace ? await talk(what) : await town(what);
 process.stdout.write(JSON.stringify(held));

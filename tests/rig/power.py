@@ -27,7 +27,7 @@ from clew.session.api import Engine
 from clew.session.history.check import check
 from clew.store import boot_id
 from clew.store.sql.sqlite import opening as sqlite_opening
-from clew.store.sql.sqlite import writer
+from clew.store.sql.sqlite import owned_file
 from clew.transcript.chunk import Chunk, parse_chunk
 from clew.transcript.metadata import local_place
 from tests.rig import streamer
@@ -87,14 +87,14 @@ def record(seed: int, folder: Path) -> Recorded:
         with (
             mock.patch.object(sqlite_opening, "open_sqlite", opening),
             mock.patch.object(streamer, "_report", disk.report),
-            mock.patch.dict(writer._CHECKPOINT_COMMITS, _CHECKPOINTS if seed // 2 % 2 else {}),
+            mock.patch.dict(owned_file._CHECKPOINT_COMMITS, _CHECKPOINTS if seed // 2 % 2 else {}),
         ):
             url = url_of(store, folder)
             if work == "streams":
                 asyncio.run(streamer._record_all(_orders(url, seed, durability)))
             else:
                 asyncio.run(_make_history(url, disk))
-    disk.check_recording(lambda path: path.name.endswith((".owner", "-shm")))
+    disk.check_recording(lambda path: path.name.endswith((".owner", "-shm")) or path.stem == "cache")
     return Recorded(store, durability, work, disk)
 
 
@@ -203,7 +203,7 @@ class _CutWitness(Witness):
         if self.in_order:
             return super().dump()
         files = [path for path in sorted(self.folder.rglob("*")) if path.is_file() and path.suffix != ".owner"]
-        files = [path for path in files if path.parent.name != "notes"]  # derived from the others
+        files = [path for path in files if path.stem != "cache"]  # derived from the others
         return "\n".join(f"{path}\n{path.read_text(errors='replace')}" for path in files)
 
 

@@ -14,7 +14,7 @@ import time
 from clew.session.acquire.acquire import plan_open
 from clew.session.acquire.loaded_session import load_session_state
 from clew.store.base import Store
-from clew.store.memory.store import MemoryStore
+from clew.store.sql.sqlite.memory import MemoryStore
 from clew.store.unit import STORE_WIDE, Committed, JoinReplica, MoveHead, SetTurn, Unit
 from clew.testing.scribe import Scribe, user_row
 

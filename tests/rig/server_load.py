@@ -127,7 +127,7 @@ class _Server:
                 async for piece in _pieces(reader):
                     now = time.perf_counter()
                     *blocks, rest = (rest + piece).split(b"\n\n")
-                    seen.frames += [(now, block) for block in blocks]
+                    seen.frames += [(now, block[max(block.find(b"data: "), 0) :]) for block in blocks]
                     words += piece.count(b'"text-delta"')
                     if leave_after is not None and words >= leave_after:
                         seen.left = True

@@ -7,15 +7,19 @@ anywhere, so a text or a call can stay open.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
 
+from clew.errors import IllegalChunk
+from clew.live.stream import LocalStream
 from clew.transcript import chunk as c
 from clew.transcript.chunk import UNSET, Chunk
+from clew.transcript.fold import Fold
+from clew.transcript.stream_cursor import NumberedChunk
 
-__all__ = ["Answer", "Run", "random_runs", "random_stream"]
+__all__ = ["Answer", "Run", "numbered", "random_runs", "random_stream", "show", "stepped_stream"]
 
 _SCRAPS: Final = ("a", "word ", "two words ", "é", "😀", "\n", '"', "\\", "{", "]", ",", "\u2028", "0", "née ", "")
 _KEYS: Final = ("a", "b", "c d", "é", 'quote"', "back\\", "nested")
@@ -335,3 +339,44 @@ class _Writer(_Values):
     def add_metadata(self) -> None:
         metadata = None if self.chance(0.1) else self.metadata()
         self.put(c.MessageMetadata(metadata, extra=self.unknown()))
+
+
+_ABOUT_MESSAGE: Final = (c.Start, c.MessageMetadata, c.Finish, c.Abort, c.Error)
+
+
+def stepped_stream(seed: int, size: int = 60, *, transient: bool = False) -> list[c.Chunk]:
+    """Return a random stream as a loop would have it: what belongs to a part is inside a step, and steps end."""
+    fold, accepted, inside = Fold("m1"), list[c.Chunk](), False
+    for chunk in random_stream(seed, size=size):
+        ahead: list[c.Chunk] = []
+        if isinstance(chunk, c.StartStep):
+            ahead = [c.FinishStep()] if inside else []
+        elif isinstance(chunk, c.FinishStep) and not inside:
+            continue
+        elif not inside and not isinstance(chunk, (*_ABOUT_MESSAGE, c.FinishStep)):
+            ahead = [c.StartStep()]
+        for one in (*ahead, chunk):
+            if c.is_transient(one) and not transient:
+                continue
+            try:
+                fold.apply(one)
+            except IllegalChunk:
+                continue
+            accepted.append(one)
+            inside = isinstance(one, c.StartStep) or (inside and not isinstance(one, c.FinishStep))
+    return accepted
+
+
+def numbered(chunks: Sequence[Chunk], last_n: int = 0) -> list[NumberedChunk]:
+    """Return chunks with the numbers that a run gives them."""
+    found: list[NumberedChunk] = []
+    for chunk in chunks:
+        last_n += not c.is_transient(chunk)
+        found.append((last_n, chunk))
+    return found
+
+
+def show(stream: LocalStream, chunks: Sequence[Chunk]) -> None:
+    """Show the next chunks of a run."""
+    if chunks:
+        stream.show(numbered(chunks, stream.shown_n))

@@ -160,7 +160,7 @@ class FileWitness(Witness):
 
     def dump(self) -> str:
         files = [path for path in sorted(self.path.rglob("*")) if path.is_file() and path.suffix != ".owner"]
-        files = [path for path in files if path.parent.name != "notes"]  # derived from the others
+        files = [path for path in files if path.stem != "cache"]  # derived from the others
         # A kill may cut a file within a character.
         return "\n".join(f"{path}\n{path.read_text(errors='surrogateescape')}" for path in files)
 

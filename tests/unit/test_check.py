@@ -10,7 +10,7 @@ from clew.errors import InternalError
 from clew.ids import Mint
 from clew.session.history.check import Problem, check
 from clew.store.base import Damage, FullSession
-from clew.store.memory.store import MemoryStore
+from clew.store.sql.sqlite.memory import MemoryStore
 from clew.store.unit import Dequeue, Enqueue, LinkMessage, MoveHead, OpenTurn, PatchMessage, SetTurn
 from clew.testing.chunks import text
 from clew.testing.clock import FakeClock
@@ -18,7 +18,7 @@ from clew.testing.scribe import Scribe, settled, user_row
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.pruned import Pruned
 from clew.transcript.turn import HeadMove, Turn
-from tests.unit.conversation_stores import Told, replace, tell
+from tests.unit.conversation_stores import SpoiledStore, Told, replace, tell
 
 # Sound stores.
 
@@ -35,12 +35,12 @@ async def test_a_session_with_an_open_turn_and_a_stream_under_way_is_sound() -> 
     """Chunks that are journalled and not folded are no problem."""
     told = await tell()
     assert await check(told.store) == []
-    assert len(told.value.journal[told.streaming]) == 3
+    assert len(told.rows.journal[told.streaming]) == 3
 
 
 async def test_rewinds_resends_compactions_refusals_and_queues_are_sound() -> None:
     """Everything a history can hold, with its projections written."""
-    store, clock = MemoryStore(), FakeClock()
+    store, clock = SpoiledStore(), FakeClock()
     scribe = await Scribe.create(store, clock=clock, mint=Mint(clock))
     told = Told(store, scribe)
     first, question, _ = await scribe.turn("one", text("1"))
@@ -63,7 +63,8 @@ async def test_rewinds_resends_compactions_refusals_and_queues_are_sound() -> No
     await scribe.commit(Dequeue(cancelled.id), PatchMessage(cancelled.id, clock.now_ms(), {"cancelled_at": 1}))
     await told.hide()
     assert await check(store) == []
-    assert {row.metadata.get("hidden_by") for row in told.value.messages.values()} == {None, "refused", "compaction"}
+    messages = await store.load_messages(scribe.session_id)
+    assert {row.metadata.get("hidden_by") for row in messages} == {None, "refused", "compaction"}
 
 
 async def compact(scribe: Scribe, parent: str) -> None:
@@ -108,7 +109,7 @@ def parts_with_a_gap(told: Told) -> list[tuple[str, str | None]]:
 @case
 def a_tool_call_in_no_known_state(told: Told) -> list[tuple[str, str | None]]:
     reply_ = told.second[2]
-    part = told.value.messages[reply_].parts[2]
+    part = told.rows.messages[reply_].parts[2]
     told.set_part(reply_, 2, data={**part.data, "state": "thinking"})
     return [
         ("a tool call is in state 'thinking', which does not exist", part.id),
@@ -119,7 +120,7 @@ def a_tool_call_in_no_known_state(told: Told) -> list[tuple[str, str | None]]:
 @case
 def a_settled_message_that_was_changed(told: Told) -> list[tuple[str, str | None]]:
     reply_ = told.first[2]
-    part = told.value.messages[reply_].parts[1]
+    part = told.rows.messages[reply_].parts[1]
     told.set_part(reply_, 1, data={**part.data, "text": "hi There"})
     return [("it was changed after it had settled: its seal does not match", reply_)]
 
@@ -127,7 +128,7 @@ def a_settled_message_that_was_changed(told: Told) -> list[tuple[str, str | None
 @case
 def a_settled_message_that_lost_a_part(told: Told) -> list[tuple[str, str | None]]:
     reply_ = told.first[2]
-    told.set_message(reply_, parts=told.value.messages[reply_].parts[:1])
+    told.set_message(reply_, parts=told.rows.messages[reply_].parts[:1])
     return [("it was changed after it had settled: its seal does not match", reply_)]
 
 
@@ -183,7 +184,7 @@ def an_open_turn_that_the_session_does_not_know(told: Told) -> list[tuple[str, s
 
 @case
 def a_turn_that_holds_a_message_that_is_not_there(told: Told) -> list[tuple[str, str | None]]:
-    told.value.links[told.first[0]] += ("msg_gone",)
+    told.rows.links[told.first[0]] += ("msg_gone",)
     return [("it contains msg_gone, which is missing", told.first[0])]
 
 
@@ -220,27 +221,27 @@ def an_open_turn_somewhere_else(told: Told) -> list[tuple[str, str | None]]:
 
 @case
 def a_head_move_with_a_wrong_number(told: Told) -> list[tuple[str, str | None]]:
-    told.value.moves[2] = replace(told.value.moves[2], seq=5)
+    told.rows.moves[2] = replace(told.rows.moves[2], seq=5)
     return [("head move 2 is numbered 5", told.second[0])]
 
 
 @case
 def a_head_move_that_starts_elsewhere(told: Told) -> list[tuple[str, str | None]]:
-    told.value.moves[2] = replace(told.value.moves[2], from_turn_id=None)
+    told.rows.moves[2] = replace(told.rows.moves[2], from_turn_id=None)
     return [(f"head move 2 starts at None, the one before ended at {told.first[0]}", told.second[0])]
 
 
 @case
 def a_head_that_moved_without_a_word(told: Told) -> list[tuple[str, str | None]]:
-    del told.value.moves[2]
+    del told.rows.moves[2]
     return [(f"the reflog ends at {told.first[0]}, the head is {told.second[0]}", told.second[0])]
 
 
 @case
 def a_queued_message_that_does_not_say_so(told: Told) -> list[tuple[str, str | None]]:
     row = user_row(told.scribe.mint, told.session_id, "later", 1)
-    told.value.messages[row.id] = row
-    told.value.queue[row.id] = Enqueue(row.id, 7)
+    told.rows.messages[row.id] = row
+    told.rows.queue[row.id] = Enqueue(row.id, 7)
     return [("its queued_at is None, the queue says 7", row.id)]
 
 
@@ -253,15 +254,15 @@ def a_message_that_says_it_is_queued_and_is_not(told: Told) -> list[tuple[str, s
 @case
 def a_message_in_a_turn_and_in_the_queue(told: Told) -> list[tuple[str, str | None]]:
     told.set_message(told.question, metadata={"queued_at": 7})
-    told.value.queue[told.question] = Enqueue(told.question, 7)
+    told.rows.queue[told.question] = Enqueue(told.question, 7)
     return [("it is in a turn and in the queue", told.question)]
 
 
 @case
 def a_message_that_belongs_nowhere(told: Told) -> list[tuple[str, str | None]]:
     row = user_row(told.scribe.mint, told.session_id, "lost", 1)
-    told.value.messages[row.id] = row
-    told.value.seals[row.id] = row.seal
+    told.rows.messages[row.id] = row
+    told.rows.seals[row.id] = row.seal
     return [("it is in no turn and not in the queue", row.id)]
 
 
@@ -276,7 +277,7 @@ def a_message_that_should_be_hidden(told: Told) -> list[tuple[str, str | None]]:
     at = told.scribe.clock.now_ms()
     told.set_state(head_turn_id=None)
     told.set_turn(told.open_turn, parent_turn_id=None, depth=0)
-    told.value.moves[3] = HeadMove(3, told.session_id, told.second[0], None, at, "rewind")
+    told.rows.moves[3] = HeadMove(3, told.session_id, told.second[0], None, at, "rewind")
     sentence = f"hidden_at and hidden_by are (None, None), the tree says ({at}, 'rewind')"
     return [(sentence, id_) for _, question, reply_ in (told.first, told.second) for id_ in (question, reply_)]
 
@@ -300,7 +301,7 @@ def a_prune_of_what_is_no_output(told: Told) -> list[tuple[str, str | None]]:
     reply_, other = told.second[2], told.first[2]
     prunes = [Pruned(1, reply_, 2, 5, 0, 1), Pruned(2, reply_, 1, 5, 0, 1), Pruned(3, reply_, 9, 5, 0, 1)]
     prunes += [Pruned(3, other, 1, 5, 0, 1), Pruned(4, "msg_gone", 0, 5, 0, 1)]
-    told.value.pruned.update({(one.seq, one.message_id, one.part): one for one in prunes})
+    told.rows.pruned += prunes
     return [
         ("prune 2 names its part 1, which has no output", reply_),
         ("prune 3 names its part 9, which has no output", reply_),
@@ -311,15 +312,15 @@ def a_prune_of_what_is_no_output(told: Told) -> list[tuple[str, str | None]]:
 
 @case
 def a_journal_with_a_gap(told: Told) -> list[tuple[str, str | None]]:
-    first, _, third = told.value.journal[told.streaming]
-    told.value.journal[told.streaming] = (first, third)
+    first, _, third = told.rows.journal[told.streaming]
+    told.rows.journal[told.streaming] = (first, third)
     return [(f"the journal has a gap: [{first.n}, {third.n}]", told.streaming)]
 
 
 @case
 def a_journal_that_cannot_be_applied(told: Told) -> list[tuple[str, str | None]]:
-    first, *rest = told.value.journal[told.streaming]
-    told.value.journal[told.streaming] = (first._replace(part=9), *rest)
+    first, *rest = told.rows.journal[told.streaming]
+    told.rows.journal[told.streaming] = (first._replace(part=9), *rest)
     return [("text-delta: no part 9", None)]
 
 
@@ -336,8 +337,8 @@ async def test_every_session_is_looked_at() -> None:
     told = await tell()
     other, _ = await Scribe.create(told.store), await Scribe.create(told.store)
     told.set_session(total_tokens=31)
-    row = told.store._values[other.session_id].row
-    row["session"] = replace(row["session"], total_tokens=1)
+    rows = await told.store.spoil(other.session_id)
+    rows.session = replace(rows.session, total_tokens=1)
     assert sorted(await check(told.store), key=str) == sorted(
         [
             Problem("its total is 31, its messages add up to 30", told.session_id),
@@ -363,7 +364,7 @@ async def test_what_the_engine_finds_in_its_own_storage_is_passed_on() -> None:
 async def test_a_row_that_does_not_decode_is_named_and_the_rest_is_still_judged() -> None:
     """With what is left of the message in its place."""
 
-    class Undecodable(MemoryStore):
+    class Undecodable(SpoiledStore):
         async def find_full_session(self, session_id: str) -> FullSession | None:
             whole = await super().find_full_session(session_id)
             assert whole is not None
@@ -380,7 +381,7 @@ async def test_a_row_that_does_not_decode_is_named_and_the_rest_is_still_judged(
 async def test_a_session_that_cannot_be_read_at_all_is_a_problem_and_no_crash() -> None:
     """The others are judged all the same; the id is the closest one the error names."""
 
-    class Unreadable(MemoryStore):
+    class Unreadable(SpoiledStore):
         bad = ""
 
         async def find_full_session(self, session_id: str) -> FullSession | None:
@@ -427,6 +428,6 @@ async def test_reading_and_judging_change_nothing() -> None:
     """Twice the same answer, and the store as it was."""
     told = await tell()
     a_settled_message_that_was_changed(told)
-    before = repr(told.value)
+    before = repr(told.rows)
     assert await check(told.store) == await check(told.store)
-    assert repr(told.value) == before
+    assert repr(told.rows) == before

@@ -35,7 +35,7 @@ async def test_a_shown_chunk_that_the_journal_lost_is_found() -> None:
     """Cut off at the end, where the numbers have no gap."""
     told = await tell()
     shown = [c.StartStep(), *text("one two three", id="t", open=True)]
-    told.value.journal[told.streaming] = told.value.journal[told.streaming][:-1]
+    told.rows.journal[told.streaming] = told.rows.journal[told.streaming][:-1]
     assert await check(told.store, {told.streaming: shown}) == [
         Problem("the stored message lacks some of what was shown", told.session_id, told.streaming)
     ]

@@ -61,7 +61,7 @@ def tokens(messages: Sequence[Message]) -> int:
 
 
 def cut(body: Sequence[Message], rules: Policy | None = None, **given_: Any) -> Cut | None:
-    known: dict[str, Any] = {"usable": BIG, "room": BIG, "open_turn_id": None, "inside": False, **given_}
+    known: dict[str, Any] = {"usable": BIG, "max_tail": BIG, "open_turn_id": None, "inside": False, **given_}
     return plan_cut(body, rules or policy(), **known)
 
 
@@ -97,9 +97,9 @@ def test_the_checkpoint_preset_keeps_four_turns_whatever_their_share() -> None:
     """As long as there is room for them."""
     body = [message for name in "12345" for message in turn(name, 400)]
     size = tokens(body[2:])
-    found = cut(body, policy("checkpoint"), usable=size + 9, room=size)
+    found = cut(body, policy("checkpoint"), usable=size + 9, max_tail=size)
     assert found == Cut(tuple(body[:2]), tuple(body[2:]), "u2", None, 1, size)
-    found = cut(body, policy("checkpoint"), usable=size + 9, room=size - 1)
+    found = cut(body, policy("checkpoint"), usable=size + 9, max_tail=size - 1)
     assert found is not None
     assert (found.tail_start_id, found.turns) == ("u5", 4)
 
@@ -130,7 +130,7 @@ def test_inside_a_turn_that_turn_alone_is_the_tail() -> None:
     """Whole when there is room for it."""
     body = [*turn("1"), *turn("2"), user("3"), reply("3", START, call(chars=4_000), START)]
     size = tokens(body[4:])
-    found = cut(body, usable=size, room=size, open_turn_id="t3", inside=True)
+    found = cut(body, usable=size, max_tail=size, open_turn_id="t3", inside=True)
     assert found == Cut(tuple(body[:4]), tuple(body[4:]), "u3", None, 2, size)
 
 
@@ -139,12 +139,12 @@ def test_a_turn_that_is_too_large_is_split_at_the_start_of_a_step() -> None:
     """The longest run of last steps within the budget stays, and the user message with it."""
     long = reply("2", START, call(chars=4_000), START, call(chars=400), START, call(chars=404), START)
     body = [*turn("1"), user("2"), long]
-    room = tokens(body[2:]) - 1
+    max_tail = tokens(body[2:]) - 1
     kept = (body[2], of(long, 2))
     size = tokens(kept)
-    found = cut(body, usable=size * 4, room=room, open_turn_id="t2", inside=True)
+    found = cut(body, usable=size * 4, max_tail=max_tail, open_turn_id="t2", inside=True)
     assert found == Cut((*body[:2], of(long, 0, 2)), kept, "u2", Split("a2", 2), 2, size)
-    found = cut(body, usable=size * 4 - 1, room=room, open_turn_id="t2", inside=True)
+    found = cut(body, usable=size * 4 - 1, max_tail=max_tail, open_turn_id="t2", inside=True)
     assert found is not None
     assert found.split == Split("a2", 4)
 
@@ -155,7 +155,7 @@ def test_the_last_step_stays_when_there_is_room_for_it_though_it_is_over_its_sha
     long = reply("2", START, call(chars=40_000), START, text(4_000))
     body = [*turn("1"), user("2"), long]
     kept = (body[2], of(long, 2))
-    found = cut(body, usable=tokens(kept) + 9, room=tokens(kept))
+    found = cut(body, usable=tokens(kept) + 9, max_tail=tokens(kept))
     assert found is not None
     assert (found.split, found.tail, found.tail_start_id) == (Split("a2", 2), kept, "u2")
 
@@ -164,7 +164,7 @@ def test_the_last_step_stays_when_there_is_room_for_it_though_it_is_over_its_sha
 def test_nothing_of_a_settled_turn_is_kept_when_its_last_step_does_not_fit() -> None:
     """The tail is then the marker itself."""
     body = [*turn("1"), user("2"), reply("2", START, call(), START, text(4_000))]
-    assert cut(body, usable=900, room=100) == Cut(
+    assert cut(body, usable=900, max_tail=100) == Cut(
         tuple(body), (), None, None, 2, 0, "the last 2 turns take more than their share; only the newest is kept"
     )
 
@@ -177,7 +177,7 @@ def test_of_an_open_turn_only_the_user_message_is_kept_when_no_step_fits() -> No
     for last, part in ((long, 4), (begun, 4)):
         body = [*turn("1"), user("2"), last]
         rest = (of(last, 4),) if last is begun else ()
-        found = cut(body, usable=900, room=100, open_turn_id="t2", inside=True)
+        found = cut(body, usable=900, max_tail=100, open_turn_id="t2", inside=True)
         assert found == Cut((*body[:2], of(last, 0, 4)), (body[2], *rest), "u2", Split("a2", part), 2, 15)
 
 
@@ -185,7 +185,7 @@ def test_of_an_open_turn_only_the_user_message_is_kept_when_no_step_fits() -> No
 def test_the_user_message_of_an_open_turn_is_kept_even_when_it_does_not_fit() -> None:
     """There is nothing less to keep; the warning says so."""
     body = [*turn("1"), user("2", 4_000)]
-    assert cut(body, usable=900, room=100, open_turn_id="t2") == Cut(
+    assert cut(body, usable=900, max_tail=100, open_turn_id="t2") == Cut(
         tuple(body[:2]),
         (body[2],),
         "u2",
@@ -201,7 +201,7 @@ def test_a_turn_that_was_warned_and_does_not_fit_is_kept_from_the_warning_on() -
     """Only one message can be split, and the one before the warning is too large to stay."""
     first, second = reply("2", START, call(chars=8_000)), reply("2b", START, call(chars=8_000), START, text(40))
     body = [*turn("1"), user("2"), first, user("2w", synthetic=True), second]
-    found = cut(body, usable=4_000, room=100, open_turn_id="t2", inside=True)
+    found = cut(body, usable=4_000, max_tail=100, open_turn_id="t2", inside=True)
     assert found is not None
     assert (found.tail_start_id, found.split) == ("u2w", Split("a2b", 2))
     assert found.tail == (body[4], of(second, 2))
@@ -212,10 +212,10 @@ def test_a_turn_that_is_alone_is_split_to_gain_anything() -> None:
     """It fits, but the request was too large: there is nothing else to summarise."""
     long = reply("1", START, call(chars=4_000), START, text(40))
     body = [user("1"), long]
-    found = cut(body, usable=2_000, room=1_900)
+    found = cut(body, usable=2_000, max_tail=1_900)
     assert found is not None
     assert (found.split, found.turns) == (Split("a1", 2), 1)
-    assert cut(body, usable=9_000, room=8_000) is None
+    assert cut(body, usable=9_000, max_tail=8_000) is None
 
 
 @pytest.mark.rule("CP-5")
@@ -223,9 +223,9 @@ def test_a_call_that_waits_for_its_result_is_never_summarised() -> None:
     """The cut moves to before the turn that holds it."""
     waiting = reply("1", START, call(), START, call("approval-requested"), START, text(40))
     assert cut([user("1"), waiting, *turn("2"), *turn("3")]) is None
-    found = cut([*turn("0"), user("1"), waiting, *turn("2", 8_000)], usable=100, room=100)
+    found = cut([*turn("0"), user("1"), waiting, *turn("2", 8_000)], usable=100, max_tail=100)
     assert found is None or not any(is_open_call(part) for message in found.summarised for part in message.parts)
-    found = cut([user("1", 4_000), waiting], usable=90, room=80, open_turn_id="t1", inside=True)
+    found = cut([user("1", 4_000), waiting], usable=90, max_tail=80, open_turn_id="t1", inside=True)
     assert found is not None
     assert found.split == Split("a1", 2)
 
@@ -252,10 +252,10 @@ def test_recent_tokens_are_never_more_than_there_is_room_for() -> None:
     """Nor more than half of what is usable: the next boundary is taken."""
     body = [*turn("1", 4_000), *turn("2", 4_000), *turn("3", 400)]
     rules = policy("overlay", keep_recent_tokens=500)
-    assert cut(body, rules, room=tokens(body[3:])) == Cut(
+    assert cut(body, rules, max_tail=tokens(body[3:])) == Cut(
         tuple(body[:3]), tuple(body[3:]), "a2", None, 2, tokens(body[3:])
     )
-    assert cut(body, rules, room=tokens(body[3:]) - 1) == Cut(
+    assert cut(body, rules, max_tail=tokens(body[3:]) - 1) == Cut(
         tuple(body[:4]), tuple(body[4:]), "u3", None, 2, tokens(body[4:])
     )
     found = cut(body, rules, usable=200)
@@ -264,16 +264,16 @@ def test_recent_tokens_are_never_more_than_there_is_room_for() -> None:
 
 
 @pytest.mark.rule("CP-14", "CP-9")
-@pytest.mark.parametrize("room", [BIG, 900, 300])
+@pytest.mark.parametrize("max_tail", [BIG, 900, 300])
 @pytest.mark.parametrize("open_turn_id", [None, "t3"])
-def test_the_turn_preset_cuts_between_turns_only(room: int, open_turn_id: str | None) -> None:
+def test_the_turn_preset_cuts_between_turns_only(max_tail: int, open_turn_id: str | None) -> None:
     """Not inside one, though it is larger than what should be kept, or than there is room for."""
     long = [user("3"), reply("3", START, call(chars=1_000), START, call(chars=1_000), START, text(40))]
     body = [*turn("1", 400), *turn("2", 400), *long]
     for keep in (1, 200, 500, 700):
         rules = policy("turn", keep_recent_tokens=keep)
         for inside in (False, True) if open_turn_id else (False,):
-            made = cut(body, rules, room=room, open_turn_id=open_turn_id, inside=inside)
+            made = cut(body, rules, max_tail=max_tail, open_turn_id=open_turn_id, inside=inside)
             if made is None:
                 continue
             assert made.split is None
@@ -335,12 +335,12 @@ def test_every_part_is_summarised_or_kept_once_and_in_order(
 ) -> None:
     """For any body: nothing lost, nothing twice, no call without its result, the open turn's message kept."""
     body, is_open_turn = made
-    room = data.draw(st.integers(0, usable))
+    max_tail = data.draw(st.integers(0, usable))
     rules = policy(preset, **({"keep_recent_tokens": 300} if preset in ("overlay", "turn") else {}))
     open_id = body[-1].metadata["turn_id"] if is_open_turn else None
     inside = is_open_turn and body[-1].role == "assistant"
-    found = cut(body, rules, usable=usable, room=room, open_turn_id=open_id, inside=inside)
-    assert found == cut(body, rules, usable=usable, room=room, open_turn_id=open_id, inside=inside)
+    found = cut(body, rules, usable=usable, max_tail=max_tail, open_turn_id=open_id, inside=inside)
+    assert found == cut(body, rules, usable=usable, max_tail=max_tail, open_turn_id=open_id, inside=inside)
     if found is None:
         return
     split = found.split
@@ -401,18 +401,18 @@ def row_of(message: Message) -> MessageRow:
 
 @pytest.mark.rule("CP-5")
 @pytest.mark.parametrize(
-    ("room", "expected"),
+    ("max_tail", "expected"),
     [(500, ("u1", Split("a1", 4), 355)), (290, ("a1b", Split("a1b", 4), 116)), (110, ("a1b", Split("a1b", 4), 116))],
 )
 def test_a_turn_that_went_on_in_a_second_answer_is_cut_in_the_first_and_then_begins_behind_it(
-    room: int, expected: tuple[str, Split, int]
+    max_tail: int, expected: tuple[str, Split, int]
 ) -> None:
     """One was cut before: it is cut again, to its end, so that its first parts are never sent again."""
     body = [user("1"), reply("1", *[START, call(chars=400)] * 2), reply("1b", *[START, call(chars=400)] * 3)]
-    found = cut(body, usable=9, room=room, open_turn_id="t1", inside=True, split_id="a1", split_reach=2)
+    found = cut(body, usable=9, max_tail=max_tail, open_turn_id="t1", inside=True, split_id="a1", split_reach=2)
     assert found is not None
     assert (found.tail_start_id, found.split, found.tail_tokens) == expected
-    assert (found.warning is None) == (room > 116)
+    assert (found.warning is None) == (max_tail > 116)
 
 
 _WARNED = [

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from clew.compaction.policy import Policy, policy_for
-from clew.compaction.presets import Pruning
+from clew.compaction.policy import Policy, Pruning, policy_for
 from clew.config import CompactionConfig, PruningConfig, SmartRecovery
 from clew.errors import InvalidInput
 

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from clew.compaction.budget import estimate_tokens
 from clew.compaction.directive import Directive, directives_of, with_directives
 from clew.compaction.files import Files, file_tags, files_of
-from clew.compaction.parse import SummaryRejected, check_smaller, parse_summary
 from clew.compaction.record import CompactionData, Range, to_part
 from clew.compaction.serialise import chunks_of, history_text
-from clew.compaction.summary import mechanical_summary, request_text
+from clew.compaction.summary import SummaryRejected, check_smaller, mechanical_summary, parse_summary, request_text
 from clew.errors import CompactionError
 from clew.providers.base import ModelRequest
 from clew.providers.demo.summary import SECTIONS, summarise

@@ -187,7 +187,7 @@ def test_every_slash_command_is_in_the_reference() -> None:
 
 def test_every_route_is_in_the_reference() -> None:
     """With its method, and no route that is not there."""
-    from clew.fronts.operations import OPERATIONS
+    from clew.fronts.operations.table import OPERATIONS
 
     listed = first_cells(section(DOCS / "reference.md", "HTTP"))
     # As sets, so that a failure names the route.

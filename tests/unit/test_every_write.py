@@ -12,18 +12,13 @@ import pytest
 from clew.errors import InternalError, RowUndecodable
 from clew.ids import Mint
 from clew.store.facts import Fact, FactType, Scope
-from clew.store.memory.change import Change
-from clew.store.memory.present import ValuePresent
-from clew.store.memory.session_value import SessionValue
-from clew.store.memory.store import MemoryStore
-from clew.store.memory.tables import SharedTables
+from clew.store.files.session_value import SessionValue
 from clew.store.sql.apply import UnitWriter
+from clew.store.sql.log import SqlPresent
 from clew.store.sql.restore import restore
 from clew.store.sql.sqlite.commit_journal import CommitJournal
 from clew.store.unit import SharedWrite, Write
-from clew.testing.scribe import MODEL
 from clew.transcript.portable import PortableSession
-from clew.transcript.session import Session
 
 
 def leaves(kind: type[Write]) -> list[type[Write]]:
@@ -64,21 +59,15 @@ class Nothing:
         raise LookupError
 
 
-def in_memory(write: Write) -> None:
-    store = MemoryStore()
-    store._values["s"] = SessionValue.of(Session(id="s", agent="a", model=MODEL, created_at=1, updated_at=1))
-    store._write(Change(), "s", write)
-
-
 def in_sql(write: Write) -> None:
     UnitWriter(Nothing(), Mint(), Nothing(), CommitJournal(Nothing()))._apply_write("s", write)
 
 
 def in_the_log(write: Write) -> None:
-    Scope("s").take(write, ValuePresent({}, SharedTables()))
+    Scope("s").take(write, SqlPresent(Nothing()))
 
 
-@pytest.mark.parametrize("say", [in_memory, in_sql, in_the_log])
+@pytest.mark.parametrize("say", [in_sql, in_the_log])
 @pytest.mark.parametrize("kind", WRITES, ids=lambda kind: kind.__name__)
 def test_every_write_is_carried_out_by_every_store_and_known_to_the_log(
     kind: type[Write], say: Callable[[Write], None]
@@ -93,7 +82,7 @@ def test_every_write_is_carried_out_by_every_store_and_known_to_the_log(
 
 
 @pytest.mark.parametrize("base", [Write, SharedWrite])
-@pytest.mark.parametrize("say", [in_memory, in_sql, in_the_log])
+@pytest.mark.parametrize("say", [in_sql, in_the_log])
 def test_a_write_that_nobody_knows_is_refused(base: type[Write], say: Callable[[Write], None]) -> None:
     """Which is what the test above stands on. The classes of the vocabulary above the writes are such."""
     with pytest.raises(InternalError, match=r"^(unknown kind of write|nobody )"):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from clew.session.prompt.files import content_of
+from clew.session.prompt.file_content import content_of
 
 CORPUS: list[dict[str, Any]] = json.loads(
     (Path(__file__).parent.parent / "corpora" / "file_kinds.json").read_text(encoding="utf-8")

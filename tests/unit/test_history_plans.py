@@ -9,7 +9,7 @@ import pytest
 from clew.errors import BranchPointInvalid, InvalidInput, NewerTurns, NothingToUndo, RewindTargetInvalid
 from clew.ids import Mint
 from clew.session.history.branch_plan import check_point, cut_line, plan_branch, start_line
-from clew.session.history.lookup import MessagePlace
+from clew.session.history.lookup import LocatedMessage
 from clew.session.history.rewind_plan import (
     Edit,
     check_request,
@@ -55,8 +55,8 @@ def talk(count: int = 3) -> Tree:
     return tree
 
 
-def place(tree: Tree, n: int, *, on_line: bool = True) -> MessagePlace:
-    return MessagePlace(user(n), tree.turns.get(TRN[n]), on_line, tree.links[TRN[n]])
+def place(tree: Tree, n: int, *, on_line: bool = True) -> LocatedMessage:
+    return LocatedMessage(user(n), tree.turns.get(TRN[n]), on_line, tree.links[TRN[n]])
 
 
 def line(tree: Tree, *rows: MessageRow) -> PortableSession:
@@ -100,9 +100,9 @@ def test_only_a_user_message_of_the_line_can_be_gone_back_to() -> None:
     assert check_target(place(tree, 1)).id == TRN[1]
     answer = MessageRow(SAID[1], SES, "assistant", 1, 1, {})
     for wrong, word in (
-        (MessagePlace(answer, tree.turns[TRN[1]], True, tree.links[TRN[1]]), ASK[1]),
+        (LocatedMessage(answer, tree.turns[TRN[1]], True, tree.links[TRN[1]]), ASK[1]),
         (place(tree, 1, on_line=False), TRN[1]),
-        (MessagePlace(user(1), None, False), "queue"),
+        (LocatedMessage(user(1), None, False), "queue"),
     ):
         with pytest.raises(RewindTargetInvalid, match=word):
             check_target(wrong)
@@ -123,7 +123,7 @@ def test_a_line_is_cut_at_its_point_and_copied_under_new_ids() -> None:
     with pytest.raises(BranchPointInvalid):
         start_line(part, user(0))
     with pytest.raises(BranchPointInvalid):
-        check_point(MessagePlace(user(0), None, False))
+        check_point(LocatedMessage(user(0), None, False))
     child = Session(id=MINT.session(), agent="assistant", model=Model("demo", "echo"), created_at=9, updated_at=9)
     inserted, copied, head = plan_branch(part, child, MINT, 9, whole=False)
     assert isinstance(inserted, InsertSession)

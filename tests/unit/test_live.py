@@ -12,12 +12,12 @@ import pytest
 from clew.errors import InternalError, ViewerLagged
 from clew.live import stream as streams
 from clew.live.base import Event, Signal, Status
-from clew.live.local import MAX_EVENTS, LocalLive
+from clew.live.local import MAX_ENDED, MAX_ENDED_LOG, MAX_EVENTS, LocalLive
 from clew.live.stream import LocalStream
 from clew.testing.chunks import reply, step, text, tool_call, tool_output
 from clew.transcript import chunk as c
 from clew.transcript.fold import Fold
-from tests.rig.streams import random_stream
+from tests.rig.streams import random_stream, show
 from tests.rounds import rounds
 
 
@@ -38,7 +38,7 @@ async def test_a_viewer_from_the_start_gets_every_chunk_once() -> None:
     chunks = reply(step(text("hello there")))
     viewers = [asyncio.create_task(taken(stream.follow(replay=False))) for _ in range(2)]
     for chunk in chunks:
-        stream.show([chunk])
+        show(stream, [chunk])
         await asyncio.sleep(0)
     stream.end()
     assert [await viewer for viewer in viewers] == [chunks, chunks]
@@ -52,11 +52,11 @@ async def test_a_viewer_that_joins_anywhere_reduces_the_same_message(seed: int) 
     whole = folded(chunks, "m1")
     for seam in range(0, len(chunks) + 1, 3):
         stream = LocalStream("m1", [])
-        stream.show(chunks[:seam])
+        show(stream, chunks[:seam])
         follower = stream.follow(replay=True)
         viewer = asyncio.create_task(taken(follower))
         await asyncio.sleep(0)
-        stream.show(chunks[seam:])
+        show(stream, chunks[seam:])
         stream.end()
         got = await viewer
         assert folded(got, "m1") == whole
@@ -72,11 +72,11 @@ async def test_a_message_that_goes_on_is_replayed_from_its_first_part() -> None:
     stream = LocalStream("m1", earlier)
     early = asyncio.create_task(taken(stream.follow(replay=True)))
     await asyncio.sleep(0)
-    stream.show(second[:3])
+    show(stream, second[:3])
     late = asyncio.create_task(taken(stream.follow(replay=True)))
     own = asyncio.create_task(taken(stream.follow(replay=False)))
     await asyncio.sleep(0)
-    stream.show(second[3:])
+    show(stream, second[3:])
     stream.end()
     whole = folded([*first, *second], "m1")
     assert folded(await early, "m1") == whole
@@ -88,10 +88,10 @@ async def test_a_stalled_viewer_costs_nothing_and_is_let_go_of() -> None:
     """The log is bounded; whoever has not read what was dropped from it is told to join again."""
     stream = LocalStream("m1", [], max_log=100)
     stalled = stream.follow(replay=False)
-    stream.show([c.Start(message_id="m1"), c.TextStart(id="t")])
+    show(stream, [c.Start(message_id="m1"), c.TextStart(id="t")])
     await anext(stalled)
     for _ in range(300):
-        stream.show([c.TextDelta(id="t", delta="x")])
+        show(stream, [c.TextDelta(id="t", delta="x")])
     with pytest.raises(ViewerLagged):
         await anext(stalled)
     assert len(stream._log) <= 125
@@ -113,6 +113,23 @@ async def test_one_stream_at_a_time_on_a_session() -> None:
 
 
 @pytest.mark.rule("SR-5")
+async def test_a_few_ended_streams_are_remembered_the_long_and_the_deleted_are_not() -> None:
+    """Most clients that were cut off come back soon; what they get is bounded."""
+    live = LocalLive()
+    for n in range(MAX_ENDED + 2):
+        stream = live.open_stream(f"s{n}", f"m{n}", [])
+        show(stream, [c.Start(message_id=f"m{n}")])
+        stream.end()
+    assert [live.find_ended(f"s{n}") is not None for n in (0, 1, 2, MAX_ENDED + 1)] == [False, False, True, True]
+    live.forget("s2")
+    assert live.find_ended("s2") is None
+    long = live.open_stream("s3", "m", [])
+    assert live.find_ended("s3") is not None
+    show(long, [c.TextStart("t"), *[c.TextDelta("t", "x")] * MAX_ENDED_LOG])
+    long.end()
+    assert live.find_ended("s3") is None
+
+
 async def test_status_is_readable_and_watchable() -> None:
     """A watcher gets each change it is awake for, and always the newest."""
     live = LocalLive()
@@ -163,7 +180,7 @@ async def test_a_late_viewer_gets_what_chunk_by_chunk_would_have_come_to(
     stream, chance, place = LocalStream("m1", []), Random(seed), 0
     while place < len(chunks):
         until = place + chance.randrange(1, 30)
-        stream.show(chunks[place:until])
+        show(stream, chunks[place:until])
         place = until
         follower = stream.follow(replay=True)
         assert folded(list(await anext(follower)), "m1") == folded(chunks[:place], "m1")
@@ -185,7 +202,7 @@ async def test_a_signal_that_waits_is_told_once() -> None:
 async def test_a_stream_that_broke_off_does_not_look_ended() -> None:
     """Its viewers are shown all there was, and let go of: what became of it they see when they come back."""
     stream = LocalStream("m1", [])
-    stream.show([c.Start(message_id="m1"), c.TextStart(id="t"), c.TextDelta(id="t", delta="half")])
+    show(stream, [c.Start(message_id="m1"), c.TextStart(id="t"), c.TextDelta(id="t", delta="half")])
     stream.end("the run broke off")
     stream.end()
     follower = stream.follow(replay=True)

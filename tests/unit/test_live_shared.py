@@ -166,14 +166,14 @@ async def test_what_waits_to_be_carried_is_bounded() -> None:
     """A server that is away holds up nobody, and fills nothing: there is a gap, and the numbers show it."""
     live = Ear()
     stream = live.open_stream("s", "m", [], epoch=1)
-    stream.show([c.TextStart("t")], 1)
+    stream.show([(1, c.TextStart("t"))])
     for n in range(2, 20_001):
-        stream.show([c.TextDelta("t", "x")], n)
+        stream.show([(n, c.TextDelta("t", "x"))])
         live.publish(Event("session_updated", {"session_id": "s"}))
     stream.end()
     mail = await live.next_outbox()
     assert sum(len(chunks) for _, chunks in mail.frames[stream]) <= 4_096
-    assert (len(mail.events), mail.progress) == (2_000, {"s": Word("m", 1, 20_000, ended=True)})
+    assert (len(mail.events), mail.progress) == (2_000, {"s": Word("m", 1, 20_000, ended=True, by_part=True)})
 
 
 async def test_a_password_is_in_no_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:

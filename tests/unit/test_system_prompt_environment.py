@@ -1,4 +1,4 @@
-"""The environment of a turn: the date in its zone, and git asked without letting the repository run anything."""
+"""The environment of a turn: the date in its zone, git without running anything of the repository, and changes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 
 from clew.system_prompt import environment as module
 from clew.system_prompt import git as git_module
-from clew.system_prompt.environment import collect_environment, date_and_zone
+from clew.system_prompt.environment import collect_environment, date_and_zone, environment_change
 from clew.system_prompt.git import find_git_state
 from clew.system_prompt.inputs import Environment, GitState
 from clew.testing.clock import FakeClock
@@ -23,6 +23,8 @@ from clew.transcript.session import Model
 
 LATE_MS = 1_790_983_800_000  # 2026-10-02, half past eleven in the evening in UTC
 DAY = "2026-01-01T00:00:00Z"
+
+CHANGED = "[The environment has changed:]\n"
 
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 
@@ -327,3 +329,30 @@ case "$*" in
   *) exec yes ;;
 esac"""
     assert find_git_state(tmp_path, environ=stand_in(tmp_path / "bin", script)) == GitState("main", None, None)
+
+
+def section(git: str | None = "branch main, nothing changed", date: str = "2026-10-03, UTC") -> str:
+    lines = ["# Environment", "", "Platform: Linux", "Workspace: /w: x"]
+    return "\n".join([*lines, *([f"Git: {git}"] if git else []), f"Date: {date}", "Model: demo/echo"])
+
+
+@pytest.mark.rule("SP-1")
+@pytest.mark.parametrize(
+    ("now", "told", "change"),
+    [
+        (section(), None, None),
+        (section("branch main, 1 file changed"), None, "Git: branch main, 1 file changed"),
+        (section("branch b", "2026-10-04, UTC"), None, "Git: branch b\nDate: 2026-10-04, UTC"),
+        (section(None), None, "Git: none"),
+        # As long as the prompt is not right it is told again, whatever the turn before was told.
+        (section("branch b"), f"{CHANGED}Git: branch b", "Git: branch b"),
+        # Once it is right again that is told, and then nothing any more.
+        (section(), f"{CHANGED}Git: branch b", "Git: branch main, nothing changed"),
+        (section(), f"{CHANGED}Git: branch main, nothing changed", None),
+        (section(), f"{CHANGED}Media: messages hold images", "Media: none"),
+        (section(), f"{CHANGED}Media: none", None),
+    ],
+)
+def test_a_turn_is_told_what_the_prompt_does_not_say(now: str, told: str | None, change: str | None) -> None:
+    """Only the lines that differ, in the order of the prompt."""
+    assert environment_change(now, section(), told) == (None if change is None else CHANGED + change)

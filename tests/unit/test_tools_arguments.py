@@ -151,4 +151,4 @@ def test_a_schema_of_a_tree_and_large_values_are_held_against_one_another() -> N
     assert check_arguments(rows, {"rows": [{"n": at % 50} for at in range(50_000)]}) is None
     large = {"type": "object", "properties": {"rows": {"items": {"enum": [f"{at}" for at in range(5_000)]}}}}
     problem = check_arguments(large, {"rows": ["x"] * 50_000})
-    assert problem == "the arguments cannot be held against the schema: it would take too long"
+    assert problem == "the arguments cannot be checked against the schema: it would take too long"

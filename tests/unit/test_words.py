@@ -9,13 +9,7 @@ import pytest
 from tools.words import CHECKED, ROOT, checked_files, find_words
 
 REMOVED_NEXT = (
-    "src/clew/fronts/http/kept_answers.py",
-    "src/clew/long_work.py",
-    "src/clew/store/files/residence.py",
-    "src/clew/store/files/search_copy.py",
-    "src/clew/store/memory",
     "src/clew/store/sql/kept_lines.py",
-    "src/clew/store/sql/quick_reads.py",
     "src/clew/transcript/seen.py",
 )
 """Caches and the second engine, which the next release removes with their names."""
@@ -28,7 +22,6 @@ FIXED = {
     "most": "a field of files.toml",
 }
 FIXED_TEXTS = {
-    "src/clew/transcript/damage.py": "the id of an accepted loss is made of its text",
     "src/clew/system_prompt/sections.py": "the digest of the prompt",
     "src/clew/tools/builtin/schedule.py": "the digest of the tools",
 }

@@ -1466,7 +1466,7 @@ export interface Operations {
   /** Follow the live message from its first part, or the message of one turn, which may be over. */
   "GET /api/chat/{id}/stream": {
     path: { id: string };
-    query: { replay?: boolean; message_id?: string | null };
+    query: { replay?: boolean; message_id?: string | null; after?: string | null };
     body: undefined;
     answer: undefined;
     frame: Chunk;

@@ -139,12 +139,12 @@ class OpencodeFile:
 
     def agents(self, read: Callable[[str], str]) -> Iterator[Agent]:
         """Yield its agents. ``read`` returns a prompt stored in a project file, or raises ``InvalidInput``."""
-        for name, one in self._agents.items():
+        for name, raw in self._agents.items():
             where = f"{self._path}: agent {name!r}"
             try:
-                if not isinstance(one, dict):
+                if not isinstance(raw, dict):
                     raise InvalidInput(f"{where} must be a map of settings")
-                if not isinstance(prompt := one.get("prompt"), str):
+                if not isinstance(prompt := raw.get("prompt"), str):
                     self._notice(f"{where} is ignored; it has no prompt")
                     continue
                 if file := _FILE.fullmatch(prompt.strip()):
@@ -154,7 +154,7 @@ class OpencodeFile:
                         raise InvalidInput(f"{where}: its prompt {error}") from error
                 elif "{env:" in prompt or "{file:" in prompt:
                     raise InvalidInput(f"{where} has a composed prompt; only a single {{file:…}} is supported")
-                if agent := _Foreign(_fields(one, where), where, self._notice, self._names).agent(name, prompt.strip()):
+                if agent := _Foreign(_fields(raw, where), where, self._notice, self._names).agent(name, prompt.strip()):
                     yield agent
             except InvalidInput as error:
                 self._notice(f"{error}; the agent is ignored")
@@ -327,11 +327,11 @@ class _Foreign:
     def _switches(self, value: Mapping[str, Value]) -> list[tuple[str, bool]]:
         """Return the tools that are enabled or disabled; entries before one for all tools do not count."""
         switches: list[tuple[str, bool]] = []
-        for name, one in value.items():
-            if not isinstance(one, Scalar) or one.text not in ("true", "false") or not is_permission(name):
+        for name, switch in value.items():
+            if not isinstance(switch, Scalar) or switch.text not in ("true", "false") or not is_permission(name):
                 raise self._error(f"{name} of tools must be true or false", "tools")
             switches = [] if name == "*" else switches
-            switches.append((name, one.text == "true"))
+            switches.append((name, switch.text == "true"))
         return switches
 
     def _named(self, key: str) -> tuple[str, ...]:
@@ -366,10 +366,10 @@ class _Foreign:
         entries = list(value.items())
         last = max((at for at, (name, _) in enumerate(entries) if name == "*"), default=0)
         offered: list[str] | None = None
-        for name, one in entries[last:]:
+        for name, entry in entries[last:]:
             if not is_permission(name):
                 raise self._error(f"{name} is not a tool name", "permission")
-            cases = self._cases(name, one)
+            cases = self._cases(name, entry)
             if name == "*" and cases[0][1] == "deny":
                 offered = []
                 continue

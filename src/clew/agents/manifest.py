@@ -233,14 +233,14 @@ class _Fields:
         if not isinstance(value, Mapping):
             line = value.line if isinstance(value, Scalar) else line
             raise fail(self._path, line, "a rule must be a map with permission, pattern and action")
-        lines = {key: one.line for key, one in value.items() if isinstance(one, Scalar)}
+        lines = {key: field.line for key, field in value.items() if isinstance(field, Scalar)}
         line = min(lines.values(), default=line)
         texts: dict[str, str] = {}
-        for key, one in value.items():
+        for key, field in value.items():
             if key not in _RULE:
                 known = ", ".join(_RULE)
                 raise fail(self._path, lines.get(key, line), f"{key} is not a rule key; use one of: {known}")
-            texts[key] = self._single(key, one, line, *_RULE[key])
+            texts[key] = self._single(key, field, line, *_RULE[key])
         missing = [key for key in _RULE if key not in texts and key != "pinned"]
         if missing:
             raise fail(self._path, line, f"the rule has no {' and no '.join(missing)}")

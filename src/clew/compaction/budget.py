@@ -147,16 +147,16 @@ def learn(counts: Sequence[Count], provider_id: str, files: FileRule = UNKNOWN, 
     A single count may mean something else: a gateway omits cached tokens, a scripted model reports anything.
     """
     newest = counts[-_MIN_COUNTS:]
-    if len(newest) < _MIN_COUNTS or min(one.chars for one in newest) < _MIN_CHARS_TO_LEARN:
+    if len(newest) < _MIN_COUNTS or min(count.chars for count in newest) < _MIN_CHARS_TO_LEARN:
         return Ruler(provider_id=provider_id, files=files, seals=seals)
-    shares = [Fraction(max(one.tokens, 0), max(one.chars, 1)) for one in newest]
+    shares = [Fraction(max(count.tokens, 0), max(count.chars, 1)) for count in newest]
     if (
         min(shares) < _TOKENS_PER_CHAR[0]
         or max(shares) > _TOKENS_PER_CHAR[1]
         or max(shares) > min(shares) * _MAX_SPREAD
     ):
         return Ruler(provider_id=provider_id, files=files, seals=seals)
-    return Ruler(sum(one.tokens for one in newest), sum(one.chars for one in newest), provider_id, files, seals)
+    return Ruler(sum(count.tokens for count in newest), sum(count.chars for count in newest), provider_id, files, seals)
 
 
 def count_of(usage: Usage, chars: int, others: int) -> Count:
@@ -207,7 +207,7 @@ def message_tokens(parts: int) -> int:
     return parts + MESSAGE_TOKENS if parts else 0
 
 
-def with_rest(said: Usage, parts: Sequence[p.Part]) -> Usage:
+def with_rest(reported: Usage, parts: Sequence[p.Part]) -> Usage:
     """Return the usage of an interrupted call: the reported usage, but at least the estimate for these parts.
 
     A provider's count at that point is often incomplete, so the larger value is closer.
@@ -215,9 +215,9 @@ def with_rest(said: Usage, parts: Sequence[p.Part]) -> Usage:
     reasoning_chars = sum(len(p.text_of(part, "reasoning") or "") for part in parts)
     output_chars = sum(len(p.text_of(part) or p.tool_name(part) + p.input_text(part)) for part in parts)
     return msgspec.structs.replace(
-        said,
-        output=max(said.output, estimate_tokens(output_chars)),
-        reasoning=max(said.reasoning, estimate_tokens(reasoning_chars)),
+        reported,
+        output=max(reported.output, estimate_tokens(output_chars)),
+        reasoning=max(reported.reasoning, estimate_tokens(reasoning_chars)),
     )
 
 
@@ -252,7 +252,9 @@ def size_request(
     """Return the size of a request with this system prompt, these tools and these messages."""
     system, tools = estimate_tokens(system_chars, ruler), estimate_tokens(tools_chars, ruler)
     # A summary precedes the tail.
-    summary = sum(estimate_message(message, ruler) for message in takewhile(lambda one: one.is_summary, messages))
+    summary = sum(
+        estimate_message(message, ruler) for message in takewhile(lambda message: message.is_summary, messages)
+    )
     key = ruler.provider_id, ruler.files
     # Nearly all are cached; checking the cache inline is fastest for a long line.
     cached = [(message, message.memo.get("extent")) for message in messages]

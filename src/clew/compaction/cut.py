@@ -50,7 +50,7 @@ def plan_cut(
     policy: Policy,
     *,
     usable: int,
-    room: int,
+    max_tail: int,
     open_turn_id: str | None,
     inside: bool,
     ruler: Ruler = DEFAULT_RULER,
@@ -59,10 +59,10 @@ def plan_cut(
 ) -> Cut | None:
     """Return where to cut; None if there is nothing to summarise.
 
-    ``body`` is what is sent without the summary. ``room`` is the maximum size of the tail. ``inside``: the open turn
-    already has steps and is then the whole tail. The message that began the open turn is always kept, with one
-    exception: if a warning was inserted into that turn, or it continued in a second answer, and nothing else fits, the
-    tail begins there.
+    ``body`` is what is sent without the summary. ``max_tail`` is the maximum size of the tail. ``inside``: the open
+    turn already has steps and is then the whole tail. The message that began the open turn is always kept, with one
+    exception: if a warning was inserted into that turn, or it continued in a second answer, and nothing else fits,
+    the tail begins there.
 
     ``split_id`` is the message that the current cut goes through, the last of the first ``split_reach`` of the body; if
     nothing is left of it, it would come directly after them. A compaction has one split, so while that message is in
@@ -70,7 +70,7 @@ def plan_cut(
     """
     if not body:
         return None
-    plan = _Plan(body, policy, usable=usable, room=room, open_turn_id=open_turn_id, ruler=ruler)
+    plan = _Plan(body, policy, usable=usable, max_tail=max_tail, open_turn_id=open_turn_id, ruler=ruler)
     plan.split_id, plan.split_reach = split_id, split_reach
     position = plan.by_tokens(inside) if policy.tail == "tokens" else plan.by_turns(inside)
     return None if position is None else plan.cut(position)
@@ -83,16 +83,16 @@ class _Plan:
         policy: Policy,
         *,
         usable: int,
-        room: int,
+        max_tail: int,
         open_turn_id: str | None,
         ruler: Ruler,
     ) -> None:
         self.body = tuple(body)
         self.policy = policy
-        self.room = room
+        self.max_tail = max_tail
         self.split_id: str | None = None
         self.split_reach = 0
-        self.budget = min(policy.tail_budget(usable), room)
+        self.budget = min(policy.tail_budget(usable), max_tail)
         self.warning: str | None = None
         # The size of each message from each of its parts on, and of the body from each of its messages on.
         self.inner = [_sums(estimate_part(part, ruler) for part in message.parts) for message in body]
@@ -118,12 +118,12 @@ class _Plan:
             if len(self.leads) > 1:
                 self.warning = f"the last {count} turns take more than their share; only the newest is kept"
         whole = _Position(min(self.newest, self.last_start))
-        if self.tokens(whole) <= self.room and (whole.start > 0 or self.tokens(whole) <= self.budget):
+        if self.tokens(whole) <= self.max_tail and (whole.start > 0 or self.tokens(whole) <= self.budget):
             return whole
         split = self._split(whole.start)
         if split is not None:
             return split
-        return whole if self.tokens(whole) <= self.room else self._last_resort(whole)
+        return whole if self.tokens(whole) <= self.max_tail else self._last_resort(whole)
 
     def by_tokens(self, inside: bool) -> _Position | None:
         """Return a tail of the newest steps and messages that make up the tokens to keep, at a valid boundary."""
@@ -134,13 +134,13 @@ class _Plan:
             reached -= 1
             total += entries[reached][1]
         whole = _Position(first)
-        if total < self.budget and self.tokens(whole) <= self.room:
+        if total < self.budget and self.tokens(whole) <= self.max_tail:
             return whole
         for position, _ in entries[reached:]:
-            if self._is_boundary(position) and self.tokens(position) <= self.room:
+            if self._is_boundary(position) and self.tokens(position) <= self.max_tail:
                 return position
         newest = _Position(min(self.newest, self.last_start))
-        if self.policy.between_turns and self.tokens(newest) <= self.room:
+        if self.policy.between_turns and self.tokens(newest) <= self.max_tail:
             return newest
         return self._last_resort(newest)
 
@@ -152,7 +152,7 @@ class _Plan:
         within = [position for position in positions if self.tokens(position) <= self.budget]
         if within:
             return max(within, key=lambda position: (self.tokens(position), position.at, position.part))
-        return positions[-1] if positions and self.tokens(positions[-1]) <= self.room else None
+        return positions[-1] if positions and self.tokens(positions[-1]) <= self.max_tail else None
 
     def _last_resort(self, whole: _Position) -> _Position | None:
         """Return the smallest tail allowed. For a settled turn that is nothing."""
@@ -177,7 +177,7 @@ class _Plan:
             choices += [position for position in later if not self._keeps_content(position)]
             bare += later
         for position in choices:
-            if self.tokens(position) <= self.room:
+            if self.tokens(position) <= self.max_tail:
                 return position
         self.warning = "what has to be kept takes more than there is room for"
         return min((whole, *choices, *bare), key=self.tokens)

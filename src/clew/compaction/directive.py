@@ -63,16 +63,16 @@ def with_directives(
     contained: list[Directive] = []
     added: list[str] = []
     text = " ".join(summary.split())
-    room = limit_tokens
-    for one in reversed(_deduplicated(directives)):
-        if " ".join(one.text.split()) in text:
-            contained.append(one)
+    tokens_left = limit_tokens
+    for directive in reversed(_deduplicated(directives)):
+        if " ".join(directive.text.split()) in text:
+            contained.append(directive)
             continue
-        line = quoted(one)
+        line = quoted(directive)
         size = estimate_tokens(len(line) + 1)
-        if size <= room:
-            room -= size
-            contained.append(one)
+        if size <= tokens_left:
+            tokens_left -= size
+            contained.append(directive)
             added.append(line)
     if added:
         sections = read_sections(summary)
@@ -95,7 +95,7 @@ def _sentences(text: str) -> Iterator[str]:
 
 def _deduplicated(directives: Iterable[Directive]) -> tuple[Directive, ...]:
     newest: dict[str, Directive] = {}
-    for one in directives:
-        newest.pop(one.text, None)
-        newest[one.text] = one
+    for directive in directives:
+        newest.pop(directive.text, None)
+        newest[directive.text] = directive
     return tuple(newest.values())

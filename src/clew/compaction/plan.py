@@ -15,10 +15,9 @@ from clew.compaction.context import Context
 from clew.compaction.cut import Cut, plan_cut
 from clew.compaction.directive import Directive, directives_of, with_directives
 from clew.compaction.files import Files, file_tags, files_of
-from clew.compaction.parse import check_smaller
 from clew.compaction.record import CompactionData, Range, Strategy
 from clew.compaction.serialise import without_tags
-from clew.compaction.summary import mechanical_summary
+from clew.compaction.summary import check_smaller, mechanical_summary
 from clew.convert import convert
 from clew.errors import CompactionError
 from clew.transcript.message import Message, MessageRow
@@ -118,14 +117,14 @@ def plan_compaction(
     fixed = size.system + size.tools
     cap = policy.summary_cap(usable)
     # The user's directives and the file lists follow the summary: half as much again.
-    room = max(usable - fixed - cap * 3 // 2, 0)
+    max_tail = max(usable - fixed - cap * 3 // 2, 0)
     ruler = context.ruler
     split = context.compaction.split if context.compaction else None
     cut = plan_cut(
         context.body,
         policy,
         usable=usable,
-        room=room,
+        max_tail=max_tail,
         open_turn_id=open_turn_id,
         inside=inside,
         ruler=ruler,
@@ -227,12 +226,12 @@ def _recorded_before(compaction: Compaction | None) -> tuple[tuple[Directive, ..
 def _newest(directives: Sequence[Directive], limit_tokens: int) -> tuple[Directive, ...]:
     """Return the newest directives that fit, in their order; a repeated one counts at its last position."""
     newest: list[Directive] = []
-    room = limit_tokens
-    for one in reversed({one.text: one for one in directives}.values()):
-        room -= estimate_tokens(len(one.text))
-        if room < 0:
+    tokens_left = limit_tokens
+    for directive in reversed({directive.text: directive for directive in directives}.values()):
+        tokens_left -= estimate_tokens(len(directive.text))
+        if tokens_left < 0:
             break
-        newest.append(one)
+        newest.append(directive)
     return tuple(reversed(newest))
 
 

@@ -1,5 +1,7 @@
 """The policy: how a session frees context, from a preset, the user's settings and the session's own.
 
+A preset has the parameters of one source for compaction and pruning; all are in ``presets.toml``.
+
 The session's settings override the user's, and those override the preset. A session that names a preset other than the
 user's starts from that preset, because the user's values were chosen for another one. ``enabled``,
 ``retry_on_transient``, ``smart_recovery`` and ``context_measure`` are in no preset and always apply.
@@ -7,19 +9,27 @@ user's starts from that preset, because the user's values were chosen for anothe
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping
 from fractions import Fraction
+from functools import cache
+from importlib.resources import files
 from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
-from clew.compaction.presets import DEFAULT_RESERVE, Preset, Pruning, TailMode, presets
 from clew.config import CompactionConfig, PruningConfig
-from clew.convert import convert
+from clew.convert import convert, explain_type_error
 from clew.errors import InvalidInput
-from clew.type_error import explain_type_error
 
-__all__ = ["Policy", "policy_for"]
+__all__ = ["Policy", "Pruning", "policy_for", "presets"]
+
+_DEFAULT_RESERVE: Final = 20_000
+"""Tokens reserved for the answer, or the model's maximum output if that is less."""
+
+_TailMode = Literal["turns", "tokens"]
+_When = Literal["before_call", "after_turn"]
+_Frame = Literal["single", "pair"]
 
 _MINIMUM: Final = {
     "reserve_tokens": 0,
@@ -34,6 +44,69 @@ _SHARES: Final = ("tail_budget_pct", "at_pct", "soft_pct", "hard_pct", "until_pc
 _PRESET_KEYS: Final = ("reserve_tokens", "tail_turns", "tail_budget_pct", "keep_recent_tokens")
 _PRUNING_KEYS: Final = ("at_pct", "min_chars", "min_total_chars", "soft_pct", "hard_pct", "until_pct", "keep_chars")
 _Settings = TypeVar("_Settings", CompactionConfig, PruningConfig)
+
+
+class Pruning(msgspec.Struct, frozen=True, kw_only=True):
+    """When outputs are trimmed and when they become stubs.
+
+    From ``soft_pct`` of the window on, outputs keep ``keep_chars`` at each end; from ``hard_pct`` on they become stubs.
+    None disables that pass. ``strict``: only above the share, not at it. A pass continues until the request is below
+    ``until_pct``: each prune invalidates the provider's prompt cache, so a few large ones are better. Only outputs of
+    more than ``over_chars`` characters count, and only once they have ``min_total_chars`` in total.
+    """
+
+    hard_pct: float | None
+    soft_pct: float | None = None
+    until_pct: float | None = None
+    strict: bool = False
+    over_chars: int = 400
+    min_total_chars: int = 0
+    keep_chars: int = 1_500
+
+    @property
+    def in_large_steps(self) -> bool:
+        """True if a pass continues below the share of the window at which it started; not so in 001."""
+        return self.until_pct is not None
+
+    @property
+    def newest_share(self) -> Fraction:
+        """The share of the usable window in which the newest outputs are protected. In 001 only the newest steps
+        are."""
+        return Fraction(1, 4) if self.in_large_steps else Fraction(0)
+
+
+class Preset(msgspec.Struct, frozen=True, kw_only=True):
+    """The parameters of one source.
+
+    ``reserve_tokens`` None: the default reserve; ``at_pct`` None: the reserve decides. ``strict``: compaction starts
+    above the threshold, not at it. ``between_turns``: a turn is never cut, whatever its size. ``output_chars``: the
+    maximum length of a tool output.
+    """
+
+    pruning: Pruning
+    reserve_tokens: int | None = None
+    at_pct: float | None = None
+    strict: bool = False
+    min_messages: int = 0
+    when: _When = "before_call"
+    frame: _Frame = "single"
+    tail: _TailMode = "turns"
+    between_turns: bool = False
+    tail_turns: int = 2
+    tail_budget_pct: float = 0.25
+    keep_recent_tokens: int = 20_000
+    summary_tokens: int = 2_048
+    temperature: float = 0.2
+    timeout_ms: int = 60_000
+    max_steps: int = 100
+    output_chars: int = 30_000
+
+
+@cache
+def presets() -> Mapping[str, Preset]:
+    """Return the presets of ``presets.toml``, by name."""
+    text = files(__package__).joinpath("presets.toml").read_text("utf-8")
+    return convert(tomllib.loads(text), dict[str, Preset])
 
 
 class Policy(Preset, frozen=True, kw_only=True):
@@ -54,7 +127,7 @@ class Policy(Preset, frozen=True, kw_only=True):
 
     def reserve(self, limit: int, max_output: int) -> int:
         """Return the tokens of a window of ``limit`` reserved for the model's output; never more than half."""
-        wanted = min(DEFAULT_RESERVE, max_output) if self.reserve_tokens is None else self.reserve_tokens
+        wanted = min(_DEFAULT_RESERVE, max_output) if self.reserve_tokens is None else self.reserve_tokens
         return max(min(wanted, limit // 2), 0)
 
     def summary_cap(self, usable: int) -> int:
@@ -107,7 +180,7 @@ def policy_for(config: CompactionConfig, pruning: PruningConfig, session: Mappin
     )
 
 
-def _tail_mode(settings: Mapping[str, Any]) -> TailMode | None:
+def _tail_mode(settings: Mapping[str, Any]) -> _TailMode | None:
     """Return the tail mode implied by one layer of settings. Tokens are more precise, so they win."""
     if settings.get("keep_recent_tokens") is not None:
         return "tokens"

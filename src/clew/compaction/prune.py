@@ -86,38 +86,41 @@ def plan_prune(
     share = Fraction(0) if by_hand or aggressive else rules.newest_share
     newest = _newest_parts(messages, _as_estimated(window.usable * share), ruler)
     found = _outputs(messages, already, base_index, ruler, _newest_of_files(messages, workspace_root), newest)
-    outputs = [one for one in found if one.trimmed or one.chars > over]
+    outputs = [output for output in found if output.trimmed or output.chars > over]
     if by_hand or aggressive:
-        return _records(((one, 0) for one in outputs if _saved(one, 0, None, ruler) > 0), at)
-    if sum(one.chars for one in outputs) < rules.min_total_chars:
+        return _records(((output, 0) for output in outputs if _saved(output, 0, None, ruler) > 0), at)
+    if sum(output.chars for output in outputs) < rules.min_total_chars:
         return ()
     planned: dict[_Key, tuple[_Output, int]] = {}
     fifth, gained = _as_estimated(window.usable * MIN_GAIN), 0
     required = min_gain(messages, policy, window, ruler)
-    if not inside and sum(_saved(one, 0, None, ruler) for one in outputs) < required:
+    if not inside and sum(_saved(output, 0, None, ruler) for output in outputs) < required:
         required = fifth
     for pct, keep in ((rules.soft_pct, rules.keep_chars), (rules.hard_pct, 0)):
         if pct is None or not reaches(used - gained, window.limit, pct, strict=rules.strict):
             continue
         goal = pct if rules.until_pct is None else min(rules.until_pct, pct)
-        for one in outputs:
+        for output in outputs:
             if gained >= required and not reaches(used - gained, window.limit, goal, strict=rules.strict):
                 break
-            saved = _saved(one, keep, planned.get(one.key), ruler)
+            saved = _saved(output, keep, planned.get(output.key), ruler)
             if saved > 0:
-                planned[one.key] = one, keep
+                planned[output.key] = output, keep
                 gained += saved
     if gained < (fifth if due else required) and not pressing:
         return ()
-    return _records((planned[one.key] for one in outputs if one.key in planned), at)
+    return _records((planned[output.key] for output in outputs if output.key in planned), at)
 
 
 def min_gain(messages: Sequence[Message], policy: Policy, window: Window, ruler: Ruler = DEFAULT_RULER) -> int:
     """Return the estimated tokens that a prune inside a turn has to free, so that the next one is not soon."""
     if not policy.pruning.in_large_steps:
         return _as_estimated(window.usable * MIN_GAIN)
-    room, maximum = _tokens_of_steps(messages, STEPS_OF_ROOM, ruler), _as_estimated(window.usable * MAX_MIN_GAIN)
-    return max(_as_estimated(window.usable * LARGE_GAIN), min(room, maximum))
+    newest_tokens, max_gain = (
+        _tokens_of_steps(messages, STEPS_OF_ROOM, ruler),
+        _as_estimated(window.usable * MAX_MIN_GAIN),
+    )
+    return max(_as_estimated(window.usable * LARGE_GAIN), min(newest_tokens, max_gain))
 
 
 def is_prunable(part: Mapping[str, Any], policy: Policy) -> bool:
@@ -126,12 +129,12 @@ def is_prunable(part: Mapping[str, Any], policy: Policy) -> bool:
     return is_long and tool_name(part) not in PROTECTED_TOOLS
 
 
-def _saved(one: _Output, keep: int, before: tuple[_Output, int] | None, ruler: Ruler) -> int:
+def _saved(output: _Output, keep: int, before: tuple[_Output, int] | None, ruler: Ruler) -> int:
     """Return the tokens saved compared with what is sent now, or with what was planned ``before``."""
-    if keep and (one.trimmed or one.chars <= 2 * keep or giver_of(one.part) is not None):
+    if keep and (output.trimmed or output.chars <= 2 * keep or giver_of(output.part) is not None):
         return 0  # there is no middle to remove
-    now = estimate_tokens(_shown_chars(one, before[1]) if before else one.chars, ruler)
-    return now - estimate_tokens(_shown_chars(one, keep), ruler)
+    now = estimate_tokens(_shown_chars(output, before[1]) if before else output.chars, ruler)
+    return now - estimate_tokens(_shown_chars(output, keep), ruler)
 
 
 def _as_estimated(tokens: Fraction) -> int:
@@ -155,13 +158,13 @@ def _tokens_of_steps(messages: Sequence[Message], steps: int, ruler: Ruler) -> i
     return tokens
 
 
-def _shown_chars(one: _Output, keep: int) -> int:
-    key, index = one.key
-    return len(output_text(prune_part(one.part, Pruned(0, key, index, one.tokens, keep, 0))) or "")
+def _shown_chars(output: _Output, keep: int) -> int:
+    key, index = output.key
+    return len(output_text(prune_part(output.part, Pruned(0, key, index, output.tokens, keep, 0))) or "")
 
 
 def _records(planned: Iterable[tuple[_Output, int]], at: int) -> tuple[Pruned, ...]:
-    return tuple(Pruned(0, *one.key, one.tokens, keep, at) for one, keep in planned)
+    return tuple(Pruned(0, *output.key, output.tokens, keep, at) for output, keep in planned)
 
 
 def _outputs(
@@ -193,10 +196,10 @@ def _outputs(
                 yield _Output(key, part, len(text), before.tokens, True)
 
 
-def _newest_parts(messages: Sequence[Message], room: int, ruler: Ruler) -> dict[str, int]:
+def _newest_parts(messages: Sequence[Message], tokens_left: int, ruler: Ruler) -> dict[str, int]:
     """Return the messages whose end is protected, each with the index of its first protected part.
 
-    These are the newest steps, and as many outputs before them as fit into ``room`` together with theirs.
+    These are the newest steps, and as many outputs before them as fit into ``tokens_left`` together with theirs.
     """
     found: dict[str, int] = {}
     steps = PROTECTED_STEPS
@@ -206,10 +209,10 @@ def _newest_parts(messages: Sequence[Message], room: int, ruler: Ruler) -> dict[
         starts = {*_starts_of(message)}
         for index in reversed(range(len(message.parts))):
             part = message.parts[index]
-            room -= estimate_tokens(len(output_text(part) or ""), ruler)
+            tokens_left -= estimate_tokens(len(output_text(part) or ""), ruler)
             if giver_of(part) is not None:
-                room -= estimate_part(part, ruler)
-            if steps <= 0 and room < 0:
+                tokens_left -= estimate_part(part, ruler)
+            if steps <= 0 and tokens_left < 0:
                 return found
             found[message.id] = index
             steps -= index in starts

@@ -50,8 +50,8 @@ def _of_openai(passage: Passage, blobs: Mapping[str, Blob]) -> list[dict[str, An
     if row.role != "assistant":
         content = [one for part in parts if (one := _content(part, blobs)) is not None]
         plain = all(one["type"] == "text" for one in content)
-        said = "\n\n".join(one["text"] for one in content) if plain else content
-        return [{"role": row.role, "content": said}] if content else []
+        body = "\n\n".join(one["text"] for one in content) if plain else content
+        return [{"role": row.role, "content": body}] if content else []
     messages: list[dict[str, Any]] = []
     for step in p.steps_of(parts):
         summaries = [(p.data_of(part, p.COMPACTION_PART) or {}).get("summary") for part in step]

@@ -24,7 +24,7 @@ __all__ = ["Redaction", "redact_session"]
 _STRUCTURE: Final = frozenset({"type", "state"})
 """Keys of a part whose values belong to the format. At deeper levels, keys of these names are not special."""
 _MAX_TITLE: Final = 500
-_SHORT, _MANY = 64, 10_000
+_MAX_CACHED_CHARS, _MAX_CACHED_TEXTS = 64, 10_000
 """The length and number of texts without a secret that are remembered, mostly names."""
 replace = msgspec.structs.replace
 
@@ -47,9 +47,9 @@ class Redaction:
             return text
         count = self.count
         redacted = text
-        for one in secret_patterns().tried_on(text):
-            redacted = one.pattern.sub(self._mark(one.kind, whole=one.token), redacted)
-        if len(text) <= _SHORT and count == self.count and len(self._clean) < _MANY:
+        for secret in secret_patterns().tried_on(text):
+            redacted = secret.pattern.sub(self._mark(secret.kind, whole=secret.token), redacted)
+        if len(text) <= _MAX_CACHED_CHARS and count == self.count and len(self._clean) < _MAX_CACHED_TEXTS:
             self._clean.add(text)
         return redacted
 

@@ -46,8 +46,8 @@ class SecretPatterns:
         self.patterns = tuple(patterns)
         self.telling_name = re.compile(rf"(?i)[A-Za-z0-9_.-]{{0,100}}(?:{names}|authorization|cookie)", re.ASCII)
         self._signed = re.compile(rf"(?:{names})\\?[\"']?\s{{0,3}}[=:]")
-        self._words = [(word, place) for place, one in enumerate(patterns) for word in one.keywords]
-        self._named = [place for place, one in enumerate(patterns) if one.named]
+        self._words = [(word, place) for place, pattern in enumerate(patterns) for word in pattern.keywords]
+        self._named = [place for place, pattern in enumerate(patterns) if pattern.named]
 
     def tried_on(self, text: str) -> list[SecretPattern]:
         """Return the patterns that may match in a text, in their order."""
@@ -80,16 +80,16 @@ def secret_patterns() -> SecretPatterns:
     names, value = ours["names"], ours["value"]
     patterns = [
         SecretPattern(
-            one["kind"],
-            re.compile(one["pattern"].replace("{names}", names).replace("{value}", value)),
-            tuple(one.get("keywords", ())),
-            one.get("named", False),
+            entry["kind"],
+            re.compile(entry["pattern"].replace("{names}", names).replace("{value}", value)),
+            tuple(entry.get("keywords", ())),
+            entry.get("named", False),
         )
-        for one in ours["context"]
+        for entry in ours["context"]
     ]
     patterns += [
-        SecretPattern(one["kind"], re.compile(one["pattern"], re.ASCII), tuple(one["keywords"]), token=True)
-        for one in ours["token"]
+        SecretPattern(entry["kind"], re.compile(entry["pattern"], re.ASCII), tuple(entry["keywords"]), token=True)
+        for entry in ours["token"]
     ]
     # The package is not imported, since it would compile every rule.
     spec = find_spec(_PACKAGE)

@@ -158,9 +158,9 @@ class _Items(msgspec.Struct, frozen=True):
     held: Sequence[Any]
 
     def __iter__(self) -> Iterator[tuple[str, Any]]:
-        for place, one in enumerate(self.held):
-            where = f"{self.field}[{place}]"
-            yield where, _decode(one, where) if isinstance(one, msgspec.Raw) else one
+        for index, item in enumerate(self.held):
+            where = f"{self.field}[{index}]"
+            yield where, _decode(item, where) if isinstance(item, msgspec.Raw) else item
 
 
 class _Lines(msgspec.Struct, frozen=True):
@@ -183,10 +183,10 @@ def _parse_object(data: bytes) -> PortableSession:
     header = _read_header(value, "the file must be an object", "the file")
     records: dict[str, Iterable[tuple[str, Any]]] = {}
     for field in _KINDS.values():
-        held = value.get(field, [])
-        if not isinstance(held, list):
+        items = value.get(field, [])
+        if not isinstance(items, list):
             raise InvalidInput(f"{field} is not valid in a clew session: it is not a list", where=field)
-        records[field] = _Items(field, held)
+        records[field] = _Items(field, items)
     return _assemble(header, ("session", value.get("session")), records)
 
 
@@ -195,10 +195,10 @@ def _read_raw(data: bytes) -> dict[str, Any] | None:
     try:
         raw = _RAW_VALUES.decode(data)
         lists = {field: _RAW_ITEMS.decode(raw.pop(field)) for field in _LISTS & raw.keys()}
-        for held in lists.values():
-            for one in held:
-                msgspec.json.decode(one)
-        return {name: msgspec.json.decode(one) for name, one in raw.items()} | lists
+        for items in lists.values():
+            for item in items:
+                msgspec.json.decode(item)
+        return {name: msgspec.json.decode(item) for name, item in raw.items()} | lists
     except (msgspec.DecodeError, UnicodeDecodeError, ValueError, RecursionError):
         return None
 

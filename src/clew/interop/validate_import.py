@@ -57,8 +57,8 @@ def check_portable(portable: PortableSession) -> None:
     turns = _index_by_id("turns", portable.turns, ids.check_turn_id)
     _index_by_id("parts", (part for row in portable.messages for part in row.parts if part.id), _PART_ID)
     for field in ("turns", "messages", "steps", "moves", "prunes", "queue"):
-        for place, record in enumerate(getattr(portable, field)):
-            _check_times(record, f"{field}[{place}]")
+        for index, record in enumerate(getattr(portable, field)):
+            _check_times(record, f"{field}[{index}]")
     for row in portable.messages:
         _check_message(row, portable.session.id)
     _check_turns(portable, messages)
@@ -89,11 +89,11 @@ def _check_session_id(value: str, where: str) -> None:
 def _index_by_id(where: str, records: Iterable[Any], check: Callable[[object], str]) -> dict[str, int]:
     """Return the index of each record by its id, which must be valid and unique."""
     found: dict[str, int] = {}
-    for place, record in enumerate(records):
-        id_ = _check_id(check, record.id, f"{where}[{place}].id")
+    for index, record in enumerate(records):
+        id_ = _check_id(check, record.id, f"{where}[{index}].id")
         if id_ in found:
-            raise _refuse(f"{where}[{place}].id", f"{id_} occurs twice")
-        found[id_] = place
+            raise _refuse(f"{where}[{index}].id", f"{id_} occurs twice")
+        found[id_] = index
     return found
 
 
@@ -160,11 +160,11 @@ def _check_turns(portable: PortableSession, messages: Container[str]) -> None:
             _check_id(ids.check_turn_id, turn.origin_turn_id, f"{where}: origin_turn_id")
         check_value(turn.data, f"{where}: data")
         check_keys(turn.data, TurnKeys, f"{where}: data")
-        held = portable.links.get(turn.id, ())
-        for message_id in held:
+        message_ids = portable.links.get(turn.id, ())
+        for message_id in message_ids:
             if message_id not in messages:
                 raise _refuse(where, f"it holds message {message_id[:60]!r}, which does not exist")
-        if len(set(held)) != len(held):
+        if len(set(message_ids)) != len(message_ids):
             raise _refuse(where, "it holds a message twice")
         known.add(turn.id)
 
@@ -172,10 +172,10 @@ def _check_turns(portable: PortableSession, messages: Container[str]) -> None:
 def _check_head(portable: PortableSession, turns: Container[str]) -> None:
     """Check that the head is the target of its last move, and that an open turn is the head or its child."""
     at: str | None = None
-    for place, move in enumerate(portable.moves):
+    for index, move in enumerate(portable.moves):
         at = move.to_turn_id
         if at is not None and at not in turns:
-            raise _refuse(f"moves[{place}]", f"the head went to turn {at[:60]!r}, which is not there")
+            raise _refuse(f"moves[{index}]", f"the head went to turn {at[:60]!r}, which is not there")
     head = portable.session.head_turn_id
     if head != at:
         raise _refuse("session.head_turn_id", f"the head is {str(head)[:60]!r}, its moves end at {at!r}")
@@ -189,26 +189,26 @@ def _check_head(portable: PortableSession, turns: Container[str]) -> None:
 
 def _check_message_positions(portable: PortableSession, roles: Mapping[str, Role]) -> None:
     """Check that every message is in a turn, in the queue, or was cancelled."""
-    held = {message_id for turn in portable.turns for message_id in portable.links.get(turn.id, ())}
+    linked = {message_id for turn in portable.turns for message_id in portable.links.get(turn.id, ())}
     queued: set[str] = set()
-    for place, entry in enumerate(portable.queue):
-        where = f"queue[{place}]"
+    for index, entry in enumerate(portable.queue):
+        where = f"queue[{index}]"
         id_ = entry.message_id
         if roles.get(id_) != "user":
             raise _refuse(where, f"there is no user message {id_[:60]!r}")
-        if id_ in held or id_ in queued:
+        if id_ in linked or id_ in queued:
             raise _refuse(where, f"message {id_} is in a turn already, or queued twice")
         queued.add(id_)
     for row in portable.messages:
-        if row.id not in held and row.id not in queued and not row.is_cancelled:
+        if row.id not in linked and row.id not in queued and not row.is_cancelled:
             raise _refuse(f"message {row.id}", "it is in no turn, not in the queue, and was not cancelled")
 
 
 def _check_steps(portable: PortableSession, roles: Mapping[str, Role], turns: Container[str]) -> None:
     seen: set[tuple[str, int]] = set()
     turn_of: dict[str, str] = {}
-    for place, step in enumerate(portable.steps):
-        where = f"steps[{place}]"
+    for index, step in enumerate(portable.steps):
+        where = f"steps[{index}]"
         id_ = step.message_id
         if step.turn_id not in turns:
             raise _refuse(where, f"there is no turn {step.turn_id[:60]!r}")
@@ -234,34 +234,34 @@ def _check_usage(usage: Usage, where: str) -> None:
 
 
 def _check_prunes(portable: PortableSession) -> None:
-    pruned = {one.message_id for one in portable.prunes}
+    pruned = {prune.message_id for prune in portable.prunes}
     messages = {row.id: row for row in portable.messages if row.id in pruned} if pruned else {}
     seen: set[tuple[int, str, int]] = set()
     newest = 0
-    for place, one in enumerate(portable.prunes):
-        where = f"prunes[{place}]"
-        row = messages.get(one.message_id)
-        if row is None or not 0 <= one.part < len(row.parts) or output_text(row.parts[one.part].data) is None:
-            raise _refuse(where, f"message {one.message_id[:60]!r} has no output in part {one.part}")
-        if one.seq not in (newest, newest + 1) or one.seq < 1 or (one.seq, one.message_id, one.part) in seen:
+    for index, prune in enumerate(portable.prunes):
+        where = f"prunes[{index}]"
+        row = messages.get(prune.message_id)
+        if row is None or not 0 <= prune.part < len(row.parts) or output_text(row.parts[prune.part].data) is None:
+            raise _refuse(where, f"message {prune.message_id[:60]!r} has no output in part {prune.part}")
+        if prune.seq not in (newest, newest + 1) or prune.seq < 1 or (prune.seq, prune.message_id, prune.part) in seen:
             raise _refuse(where, "prunes are numbered from 1 without a gap, and name an output once each")
-        if not all(0 <= count <= _MAX_TIME for count in (one.tokens, one.keep)):
+        if not all(0 <= count <= _MAX_TIME for count in (prune.tokens, prune.keep)):
             raise _refuse(where, "its counts are out of range")
-        newest = one.seq
-        seen.add((one.seq, one.message_id, one.part))
+        newest = prune.seq
+        seen.add((prune.seq, prune.message_id, prune.part))
 
 
 def _check_digests(portable: PortableSession) -> None:
     """Check the digest of every prompt and blob, so that no import can replace the contents of a known digest."""
     tools = {step.tools_digest for step in portable.steps}
-    for place, prompt in enumerate(portable.prompts):
-        check_text(prompt.body, f"prompts[{place}].body")
+    for index, prompt in enumerate(portable.prompts):
+        check_text(prompt.body, f"prompts[{index}].body")
         if sha256(prompt.body.encode()).hexdigest() != prompt.digest:
-            raise _refuse(f"prompts[{place}]", "its text does not match its digest")
+            raise _refuse(f"prompts[{index}]", "its text does not match its digest")
         if prompt.digest in tools:
-            check_tools(prompt.body, f"prompts[{place}]")
-    for place, blob in enumerate(portable.blobs):
+            check_tools(prompt.body, f"prompts[{index}]")
+    for index, blob in enumerate(portable.blobs):
         if not _DIGEST.fullmatch(blob.sha256) or sha256(blob.data).hexdigest() != blob.sha256:
-            raise _refuse(f"blobs[{place}]", "its bytes do not match their digest")
+            raise _refuse(f"blobs[{index}]", "its bytes do not match their digest")
         if not _MEDIA_TYPE.fullmatch(blob.media_type):
-            raise _refuse(f"blobs[{place}]", f"{blob.media_type[:60]!r} is not a media type")
+            raise _refuse(f"blobs[{index}]", f"{blob.media_type[:60]!r} is not a media type")

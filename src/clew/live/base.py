@@ -13,13 +13,14 @@ and is never the source of truth.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 import msgspec
 
 from clew.transcript.chunk import Chunk
 from clew.transcript.metadata import PausedBy
+from clew.transcript.stream_cursor import NumberedChunk
 
 __all__ = [
     "Batch",
@@ -52,11 +53,33 @@ EventType = Literal[
 class Batch(list[Chunk]):
     """Chunks shown together, shared by all viewers at the same position. ``encoded`` caches a front's encoding.
 
-    ``is_last``: no batch follows, as far as that is known when this one is handed out.
+    ``numbers`` has the number of each chunk of the message ``message_id`` after which a client may continue, None for
+    the others. ``is_last``: no batch follows, as far as that is known when this one is handed out.
     """
 
     encoded: bytes | None = None
     is_last = False
+    is_replay = False
+    """Whether it makes up what was shown before."""
+
+    def __init__(
+        self, chunks: Iterable[Chunk], message_id: str | None = None, numbers: Sequence[int | None] = ()
+    ) -> None:
+        super().__init__(chunks)
+        self.message_id = message_id
+        self.numbers = numbers
+
+    @classmethod
+    def joined(cls, chunks: Iterable[Chunk], message_id: str, n: int | None) -> Batch:
+        """Return a message from its first part, as chunks that only together end at a position of it."""
+        batch = cls(chunks, message_id)
+        batch.numbers, batch.is_replay = [None] * (len(batch) - 1) + [n], True
+        return batch
+
+    def cursors(self) -> Iterator[str | None]:
+        """Yield for each chunk the position after it, as a client names it."""
+        for n in self.numbers or [None] * len(self):
+            yield None if n is None else f"{self.message_id}:{n}"
 
 
 class Waiting(msgspec.Struct, frozen=True):
@@ -113,13 +136,14 @@ class Signal(msgspec.Struct, frozen=True):
 class Word(msgspec.Struct, frozen=True):
     """Progress of a stream in another process: the number of the last chunk that may be shown.
 
-    ``epoch`` identifies the run: chunk numbers of two runs on one message are unrelated.
+    ``epoch`` identifies the run. ``by_part``: its chunks have ids by part, as every version of clew since has them.
     """
 
     message_id: str
     epoch: int
     through: int
     ended: bool = False
+    by_part: bool = False
 
 
 class Listening(Protocol):
@@ -151,10 +175,10 @@ class LiveStream(Protocol):
     @property
     def message_id(self) -> str: ...
 
-    def show(self, chunks: Sequence[Chunk], through: int | None = None) -> None:
+    def show(self, chunks: Sequence[NumberedChunk]) -> None:
         """Hand chunks to all viewers. Never blocks, and never raises because of a viewer.
 
-        ``through`` is the number of the last numbered chunk; without it, other processes do not get the chunks.
+        Other processes get those that end in a number.
         """
 
     def end(self, why_not: str | None = None) -> None:
@@ -163,11 +187,16 @@ class LiveStream(Protocol):
         With ``why_not`` the stream was cut, not finished: viewers are disconnected and have to join again.
         """
 
-    def follow(self, *, replay: bool) -> AsyncIterator[Sequence[Chunk]]:
+    @property
+    def shown_n(self) -> int:
+        """Return the number of the last chunk shown."""
+
+    def follow(self, *, replay: bool, after: int | None = None) -> AsyncIterator[Batch]:
         """Yield the stream in batches, until it ends.
 
         With ``replay``: the message from its first part as shown so far, deltas joined, then new chunks. Without: only
-        this run's chunks, from the first. A viewer that falls too far behind is disconnected (``ViewerLagged``).
+        this run's chunks, from the first. ``after``: the chunks above this number or, if they are unknown, a reset and
+        the whole message. A viewer that falls too far behind is disconnected (``ViewerLagged``).
         """
 
 
@@ -188,6 +217,9 @@ class Live(Protocol):
 
     def find_stream(self, session_id: str) -> LiveStream | None:
         """Return the stream of a run in this process."""
+
+    def find_ended(self, session_id: str) -> LiveStream | None:
+        """Return the stream of the last run in this process, if it has just ended; it is soon forgotten."""
 
     def listen(self, session_id: str) -> Listening:
         """Subscribe to streams of this session in other processes, from now on. Requires ``reaches_others``."""

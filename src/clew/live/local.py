@@ -14,6 +14,9 @@ from clew.live.stream import Bell, LocalStream
 __all__ = ["LocalLive"]
 
 MAX_EVENTS: Final = 10_000
+MAX_ENDED: Final = 16
+MAX_ENDED_LOG: Final = 2_048
+"""How many ended streams are remembered, and of which length: most clients that were cut off come back soon."""
 
 
 class LocalLive:
@@ -23,6 +26,7 @@ class LocalLive:
 
     def __init__(self) -> None:
         self._streams: dict[str, LocalStream] = {}
+        self._ended: dict[str, LocalStream] = {}
         self._status: dict[str, Status] = {}
         self._status_bells: dict[str, Bell] = {}
         self._subscribers: weakref.WeakSet[_Subscriber] = weakref.WeakSet()
@@ -32,7 +36,7 @@ class LocalLive:
         self, session_id: str, message_id: str, parts: Sequence[Mapping[str, Any]], *, epoch: int = 0, last_n: int = 0
     ) -> LocalStream:
         self._check_free(session_id)
-        stream = LocalStream(message_id, parts, on_end=lambda ended: self._drop(session_id, ended))
+        stream = LocalStream(message_id, parts, on_end=lambda ended: self._drop(session_id, ended), last_n=last_n)
         self._streams[session_id] = stream
         return stream
 
@@ -42,12 +46,20 @@ class LocalLive:
             raise InternalError("a stream is already open on this session", session_id=session_id)
 
     def _drop(self, session_id: str, stream: LocalStream) -> None:
-        """Forget an ended stream. Its viewers still reference it; a long reply would otherwise hold megabytes."""
+        """Forget an ended stream, a long one at once. Its viewers still reference it."""
         if self._streams.get(session_id) is stream:
             del self._streams[session_id]
+            self._ended.pop(session_id, None)
+            if stream.log_length <= MAX_ENDED_LOG:
+                self._ended[session_id] = stream
+            while len(self._ended) > MAX_ENDED:
+                del self._ended[next(iter(self._ended))]
 
     def find_stream(self, session_id: str) -> LocalStream | None:
         return self._streams.get(session_id)
+
+    def find_ended(self, session_id: str) -> LocalStream | None:
+        return self._ended.get(session_id)
 
     def listen(self, session_id: str) -> Listening:
         raise InternalError("this live layer does not reach other processes", session_id=session_id)
@@ -104,6 +116,7 @@ class LocalLive:
     def forget(self, session_id: str) -> None:
         self._status.pop(session_id, None)
         self._streams.pop(session_id, None)
+        self._ended.pop(session_id, None)
 
     async def open(self) -> None:
         pass

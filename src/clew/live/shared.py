@@ -24,6 +24,7 @@ from clew.live.base import Event, Signal, Status, Word
 from clew.live.local import LocalLive
 from clew.live.stream import Bell, LocalStream
 from clew.transcript.chunk import Chunk, is_transient, parse_encoded, wire
+from clew.transcript.stream_cursor import NumberedChunk
 
 __all__ = ["Frame", "Outbox", "SharedLive", "SharedStream", "encode_frame", "parse_frame"]
 
@@ -87,25 +88,33 @@ class Outbox(msgspec.Struct):
 class SharedStream(LocalStream):
     """A run's stream that other processes can follow too."""
 
-    def __init__(self, live: SharedLive, session_id: str, message_id: str, parts: Sequence[Mapping[str, Any]]) -> None:
-        super().__init__(message_id, parts, on_end=live.stream_ended)
+    def __init__(
+        self,
+        live: SharedLive,
+        session_id: str,
+        message_id: str,
+        parts: Sequence[Mapping[str, Any]],
+        *,
+        epoch: int,
+        last_n: int,
+    ) -> None:
+        super().__init__(message_id, parts, on_end=live.stream_ended, last_n=last_n)
         self.live = live
         self.session_id = session_id
-        self.epoch = 0
-        self.through = 0
+        self.epoch = epoch
         self.stored_frames: deque[tuple[str, int]] = deque()
         """The id and the size of each entry on the server."""
         self.stored_bytes = 0
         self.renew_at = 0.0
 
-    def show(self, chunks: Sequence[Chunk], through: int | None = None) -> None:
+    def show(self, chunks: Sequence[NumberedChunk]) -> None:
         super().show(chunks)
+        through = chunks[-1][0]
         if through is not None:
-            self.through = through
-            self.live.publish_frame(self, (through, chunks))
+            self.live.publish_frame(self, (through, [chunk for _, chunk in chunks]))
 
     def progress(self) -> Word:
-        return Word(self.message_id, self.epoch, self.through, self.ended)
+        return Word(self.message_id, self.epoch, self.shown_n, self.ended, by_part=True)
 
 
 class SharedLive(LocalLive):
@@ -132,8 +141,7 @@ class SharedLive(LocalLive):
         self, session_id: str, message_id: str, parts: Sequence[Mapping[str, Any]], *, epoch: int = 0, last_n: int = 0
     ) -> SharedStream:
         self._check_free(session_id)
-        stream = SharedStream(self, session_id, message_id, parts)
-        stream.epoch, stream.through = epoch, last_n
+        stream = SharedStream(self, session_id, message_id, parts, epoch=epoch, last_n=last_n)
         self._streams[session_id] = stream
         return stream
 

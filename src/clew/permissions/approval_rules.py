@@ -59,11 +59,11 @@ def offers_for(targets: Sequence[Target], workspace: str | None, scope: Literal[
     offers: dict[str, Offer] = {}
     for level in range(max((len(options) for options in options_by_subject), default=0)):
         picked = list(dict.fromkeys(options[min(level, len(options) - 1)] for options in options_by_subject))
-        pattern = ", ".join(dict.fromkeys(f"{one.permission} {one.pattern}" for one in picked))
-        words = escape_invisible("; ".join(dict.fromkeys(one.words for one in picked)))
-        rules = tuple(Rule(one.permission, one.pattern, "allow", scope) for one in picked)
+        pattern = ", ".join(dict.fromkeys(f"{offer.permission} {offer.pattern}" for offer in picked))
+        words = escape_invisible("; ".join(dict.fromkeys(offer.words for offer in picked)))
+        rules = tuple(Rule(offer.permission, offer.pattern, "allow", scope) for offer in picked)
         # All or none: a line needs all its rules, and one that is too long cannot be stored.
-        if any(len(one.pattern) > MAX_PATTERN_CHARS for one in rules):
+        if any(len(rule.pattern) > MAX_PATTERN_CHARS for rule in rules):
             break
         shown = words if len(words) <= _MAX_WORDS else f"{words[: _MAX_WORDS - 1]}…"
         # A wider offer is made only if its description is complete; the call itself is visible.
@@ -93,8 +93,8 @@ def _options_for(target: Target, workspace: str | None) -> list[list[_RuleOption
         case "command" if (parts := _written_out(value)) is not None:
             redirects = [
                 # As it is written: relative to the workspace, unless it is absolute.
-                (one.permission, one.path if one.path.startswith("/") else f"./{one.path}")
-                for one in parts.redirects
+                (redirect.permission, redirect.path if redirect.path.startswith("/") else f"./{redirect.path}")
+                for redirect in parts.redirects
             ]
             return [
                 *(_command_widths(name, command) for command in parts.commands),
@@ -121,7 +121,7 @@ def _command_widths(name: str, command: Command) -> list[_RuleOption]:
     exact = _RuleOption(name, globs.escape(command.text), f"exactly `{command.text}`")
     words = command.text.split(" ")
     # If the arguments decide what a command does, only the exact one is offered; for more a person writes a rule.
-    if command.cover != "any" or words[0] in LITERAL or any(one in words[0] for one in "'\"="):
+    if command.cover != "any" or words[0] in LITERAL or any(mark in words[0] for mark in "'\"="):
         return [exact]
     second = words[1] if len(words) > 1 else ""
     if is_interpreter(words[0]):

@@ -176,12 +176,17 @@ def _judge(subject: Subject, scopes: _Scopes, file_system: FileSystem) -> Judgem
         return Judgement(subject.target, "ask", None, None, _explain_unmatched(subject))
     # Pinned before near before specific: a session's rule, which a model may talk the user into, must not override
     # what the manifest pins. The scopes are ordered from near to far.
-    if pinned := [one for one in matched if one.pinned]:
-        winner = max(pinned, key=lambda one: (_STRICTNESS[one.action], one.order))
+    if pinned := [candidate for candidate in matched if candidate.pinned]:
+        winner = max(pinned, key=lambda candidate: (_STRICTNESS[candidate.action], candidate.order))
     else:
-        winner = max((one for one in matched if one.scope == matched[0].scope), key=lambda one: one.order)
+        winner = max(
+            (candidate for candidate in matched if candidate.scope == matched[0].scope),
+            key=lambda candidate: candidate.order,
+        )
     considered = tuple(
-        Considered(one.rule, one.scope, _explain_loss(one, winner)) for one in matched if one is not winner
+        Considered(candidate.rule, candidate.scope, _explain_loss(candidate, winner))
+        for candidate in matched
+        if candidate is not winner
     )
     named = f"the {'pinned ' * winner.pinned}{winner.scope} rule `{winner.rule.permission} {winner.rule.pattern}`"
     if winner.rule.is_general:

@@ -44,16 +44,16 @@ def explain(decision: Decision) -> Explanation:
     others = [judgement for judgement in decision.judgements if judgement.target != decision.target]
     subjects = tuple(
         Subject(
-            one.target.permission,
-            one.target.kind,
-            escape_invisible(one.target.value, keep="\n"),
-            one.action,
-            one.rule,
-            one.scope,
-            escape_invisible(one.reason, keep="\n"),
-            one.considered,
+            judgement.target.permission,
+            judgement.target.kind,
+            escape_invisible(judgement.target.value, keep="\n"),
+            judgement.action,
+            judgement.rule,
+            judgement.scope,
+            escape_invisible(judgement.reason, keep="\n"),
+            judgement.considered,
         )
-        for one in (*deciding, *others)
+        for judgement in (*deciding, *others)
     )
     reason = escape_invisible(decision.reason, keep="\n")
     return Explanation(decision.action, decision.rule, decision.scope, decision.considered, reason, subjects)

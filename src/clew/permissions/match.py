@@ -70,7 +70,7 @@ _GIT_FILES: Final = (
     "--exclude",
 )
 # Git's own folder, in a word or behind an option.
-_OF_GIT: Final = re.compile(r"(?i)(?:^|[/=])\.git(?:/|$)")
+_GIT_FOLDER: Final = re.compile(r"(?i)(?:^|[/=])\.git(?:/|$)")
 _GLOB: Final = re.compile(r"[*?\[]")
 # The system's limit for a path.
 _MAX_PATH: Final = 4096
@@ -176,7 +176,7 @@ def _confine(command: Command, folders: Sequence[str] | None, file_system: FileS
         if len(named) * len(start_folders) > _MAX_LOOKUPS:
             return msgspec.structs.replace(command, cover="exact", why="it names too many files to look at each")
         reached = [_lead_to(word, folder, file_system) or [] for folder in start_folders for word in named]
-        if any(map(_OF_GIT.search, (*words, *start_folders, *chain.from_iterable(reached)))):
+        if any(map(_GIT_FOLDER.search, (*words, *start_folders, *chain.from_iterable(reached)))):
             why = "it may change git's own folder, whose settings and hooks are run"
     # Each folder of `tar -C` is relative to the one before it.
     if "tar" in _program(command) and len(command.places) > 2:
@@ -187,16 +187,16 @@ def _confine(command: Command, folders: Sequence[str] | None, file_system: FileS
             real_paths = None if found is None else list(map(file_system.resolve, found))
             if real_paths is None or not all(paths.path_matches("./**", one, root) for one in real_paths):
                 why = "it may unpack through a link that leads out of the workspace"
-    for place in command.places:
+    for path in command.places:
         if folders is None or not (steady or _program(command) in _NOT_READING):
-            why = f"where `{show_unknown(place)}` leads may change before the command opens it"
+            why = f"where `{show_unknown(path)}` leads may change before the command opens it"
         elif file_system.resolve is not None:
-            real_paths_by_folder = [_lead_to(place, folder, file_system) for folder in folders]
+            real_paths_by_folder = [_lead_to(path, folder, file_system) for folder in folders]
             real_paths = [one for each in real_paths_by_folder for one in each or ()]
             if None in real_paths_by_folder or not all(paths.path_matches("./**", one, root) for one in real_paths):
-                why = f"`{show_unknown(place)}` leads out of the workspace"
-            elif any(map(_OF_GIT.search, real_paths)):
-                why = f"`{show_unknown(place)}` leads into git's own folder, whose settings and hooks are run"
+                why = f"`{show_unknown(path)}` leads out of the workspace"
+            elif any(map(_GIT_FOLDER.search, real_paths)):
+                why = f"`{show_unknown(path)}` leads into git's own folder, whose settings and hooks are run"
     return msgspec.structs.replace(command, cover="exact", why=why) if why else command
 
 

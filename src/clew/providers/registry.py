@@ -6,10 +6,11 @@ Providers are created on first use. A key is never part of a ``repr``, a listing
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cache
 from importlib.resources import files
@@ -32,14 +33,26 @@ from clew.providers.base import (
 from clew.providers.catalog import Catalog, ModelFacts, does_cache, families
 from clew.providers.demo import DEMO, DEMO_MODELS, DemoProvider
 from clew.providers.naming import parse_model
-from clew.providers.pydantic_ai import IDLE_LIMIT_MS, Endpoint, PydanticAIProvider, what_to_install
+from clew.providers.pydantic_ai import IDLE_LIMIT_MS, Endpoint, PydanticAIProvider, load_libraries, what_to_install
 from clew.transcript.file_rule import UNKNOWN, FileRule
 from clew.transcript.session import Model
 from clew.transcript.usage import Usage
 
 __all__ = ["ProviderConfig", "ProviderRegistry", "file_rule", "files_taken"]
 
-_OWN: Final = ("anthropic", "openai", "openai-responses", "google", "google-cloud", "bedrock", "mistral", "groq", "xai")
+log = logging.getLogger("clew.providers")
+
+_OWN_ENDPOINTS: Final = (
+    "anthropic",
+    "openai",
+    "openai-responses",
+    "google",
+    "google-cloud",
+    "bedrock",
+    "mistral",
+    "groq",
+    "xai",
+)
 """Kinds of endpoint with a default address."""
 _PORTABLE_SEALS: Final = ("anthropic",)
 """Kinds whose signed reasoning any account of the kind accepts."""
@@ -99,7 +112,7 @@ class ProviderRegistry:
                 raise InvalidInput(f"[providers.{name}]: this name cannot be used")
             if config.base_url is not None and _URL.fullmatch(config.base_url) is None:
                 raise InvalidInput(f"[providers.{name}]: base_url must begin with http:// or https://")
-            if name not in families() and config.base_url is None and config.kind not in _OWN:
+            if name not in families() and config.base_url is None and config.kind not in _OWN_ENDPOINTS:
                 raise InvalidInput(f"[providers.{name}]: base_url is missing")
         named = ((provider, config.facts()) for provider, config in self._configs.items())
         self._catalog = Catalog({f"{provider}/{name}": one for provider, facts in named for name, one in facts.items()})
@@ -179,6 +192,15 @@ class ProviderRegistry:
             if model_id and self._key(provider_id):
                 return Model(provider_id, model_id)
         return NO_MODEL
+
+    def load_libraries(self, models: Iterable[Model]) -> None:
+        """Import what calls of these models need, which takes seconds. A model that cannot be called is skipped."""
+        for model in {model.provider_id: model for model in models}.values():
+            try:
+                if isinstance(self.get(model.provider_id), PydanticAIProvider):
+                    load_libraries(self._endpoint(model.provider_id), model.model_id)
+            except Exception as error:
+                log.debug("the libraries of %s could not be loaded: %s", model, error)
 
     async def close(self) -> None:
         made, self._made = self._made, {}

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from clew.session.reach import Reach, load_deeper
+from clew.session.affected_tree import AffectedTree, load_deeper
 from clew.store.base import Moment
 from clew.store.unit import LinkMessage, MoveHead, OpenTurn, SetHidden, Write
 from clew.transcript.head import Added, moved, newly_hidden, restart_turn, with_turn
@@ -20,28 +20,34 @@ from clew.transcript.turn import MoveReason, Tree, Turn
 __all__ = ["load_move", "plan_move", "plan_restart"]
 
 
-def plan_restart(reach: Reach, turn: Turn, copied_id: str) -> tuple[str | None, tuple[Added, ...]]:
+def plan_restart(affected: AffectedTree, turn: Turn, copied_id: str) -> tuple[str | None, tuple[Added, ...]]:
     """Return the parent of a turn that restarts with the user message of ``turn``, and the turns to add for it."""
-    return restart_turn(reach.tree, reach.compactions, reach.tree.turns[turn.id], copied_id)
+    return restart_turn(affected.tree, affected.compactions, affected.tree.turns[turn.id], copied_id)
 
 
 async def load_move(
-    store: Moment, reach: Reach, to_turn_id: str | None, now: int, why: MoveReason, *, new: Sequence[Added] = ()
+    store: Moment,
+    affected: AffectedTree,
+    to_turn_id: str | None,
+    now: int,
+    why: MoveReason,
+    *,
+    new: Sequence[Added] = (),
 ) -> tuple[Tree, tuple[Write, ...]]:
     """Return the tree after a move and its writes, like :func:`plan_move`.
 
     More of the tree is loaded if other summaries apply after the move.
     """
-    after, writes = plan_move(reach.tree, reach.tails, reach.session_id, to_turn_id, now, why, new=new)
+    after, writes = plan_move(affected.tree, affected.tails, affected.session_id, to_turn_id, now, why, new=new)
     added = tuple(one.tail for one in new if one.tail is not None)
-    if not reach.is_cut or not (reach.tails or added):
+    if not affected.is_cut or not (affected.tails or added):
         return after, writes
-    before = _in_force(reach.tree, reach.tails)
-    then = _in_force(after, (*reach.tails, *added))
+    before = _in_force(affected.tree, affected.tails)
+    then = _in_force(after, (*affected.tails, *added))
     if before == then:
         return after, writes
-    deeper = await load_deeper(store, reach, {tails[-1][0] for tails in (before, then) if tails}, now)
-    return after, plan_move(deeper.tree, deeper.tails, reach.session_id, to_turn_id, now, why, new=new)[1]
+    deeper = await load_deeper(store, affected, {tails[-1][0] for tails in (before, then) if tails}, now)
+    return after, plan_move(deeper.tree, deeper.tails, affected.session_id, to_turn_id, now, why, new=new)[1]
 
 
 def _in_force(tree: Tree, tails: Iterable[CompactionTail]) -> list[tuple[str | None, int]]:

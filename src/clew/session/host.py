@@ -51,7 +51,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     tools: Mapping[str, Tool]
     agents: Callable[[Path | None, str | None], AgentCatalog]
     base_rules: Sequence[Rule]
-    places: ProtectedPaths
+    protected_paths: ProtectedPaths
     hooks: Hooks
     config: Config
     clock: Clock

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Final, Literal
@@ -144,22 +145,6 @@ async def ask_text(
     request = msgspec.structs.replace(request, once=True, purpose=purpose)
     request = await host.hooks.change("before_model_call", request, session, turn_id)
 
-    def keep(call: ModelCall) -> asyncio.Future[Outcome] | None:
-        def written(done: asyncio.Future[Outcome]) -> None:
-            if done.cancelled() or done.exception() is not None:
-                log.warning("could not record model call %s", call.id)
-            elif isinstance(done.result(), Refused) and call.session_id is not None:
-                # The session was deleted meanwhile, but the cost was still incurred.
-                keep(without_session(call))
-
-        try:
-            stored = host.store.submit(Unit(call.session_id or STORE_WIDE, (PutCall(call),)))
-        except ClewError:
-            # A closed store leaves the row to the next process that opens it.
-            return None
-        stored.add_done_callback(written)
-        return stored
-
     chars = len(request.system) + sum(len(text) for message in request.messages for text in message.texts)
     row = ModelCall(
         id=host.mint.call(),
@@ -173,26 +158,26 @@ async def ask_text(
         owner=session.owner,
     )
     host.providers.get(request.model.provider_id)  # raises for an unknown provider, before there is a row
-    asked = AskedCall(host, row, keep)
-    said: list[str] = []
-    thought: list[str] = []
+    asked = AskedCall(host, row, functools.partial(_store_row, host))
+    text: list[str] = []
+    reasoning: list[str] = []
     received, noted = 0, _NOTE_EVERY_CHARS // 2
 
     def parts() -> list[Part]:
-        return [text_part("".join(said)), {"type": "reasoning", "text": "".join(thought)}]
+        return [text_part("".join(text)), {"type": "reasoning", "text": "".join(reasoning)}]
 
     try:
         async with contextlib.aclosing(asked.stream(request)) as stream:
             async for item in stream:
                 if isinstance(item, StepEnd):
-                    stored = keep(asked.complete(item, parts()))
+                    stored = _store_row(host, asked.complete(item, parts()))
                     if stored is not None:
                         # The cost is on disk before the text is used.
                         await asyncio.wait([stored])
                     host.hooks.observe("after_model_call", (request, item), session, turn_id)
-                    return "".join(said), item.usage
+                    return "".join(text), item.usage
                 if isinstance(item, c.TextDelta | c.ReasoningDelta):
-                    (said if isinstance(item, c.TextDelta) else thought).append(item.delta)
+                    (text if isinstance(item, c.TextDelta) else reasoning).append(item.delta)
                     received += len(item.delta)
                 if received >= 2 * noted:
                     # The text is not stored, so the row records the progress each time it has doubled.
@@ -200,8 +185,27 @@ async def ask_text(
                     asked.note(parts())
         raise ModelFailed(NO_END)
     except BaseException as failure:
-        keep(asked.abandon_step(failure if isinstance(failure, Exception) else None, parts()))
+        _store_row(host, asked.abandon_step(failure if isinstance(failure, Exception) else None, parts()))
         raise
+
+
+def _store_row(host: Host, call: ModelCall) -> asyncio.Future[Outcome] | None:
+    """Store the row of a call in the background. Return None if the store is closed."""
+
+    def written(done: asyncio.Future[Outcome]) -> None:
+        if done.cancelled() or done.exception() is not None:
+            log.warning("could not record model call %s", call.id)
+        elif isinstance(done.result(), Refused) and call.session_id is not None:
+            # The session was deleted meanwhile, but the cost was still incurred.
+            _store_row(host, without_session(call))
+
+    try:
+        stored = host.store.submit(Unit(call.session_id or STORE_WIDE, (PutCall(call),)))
+    except ClewError:
+        # A closed store leaves the row to the next process that opens it.
+        return None
+    stored.add_done_callback(written)
+    return stored
 
 
 async def end_interrupted(store: Store, cost: Cost | None, now: int, session_id: str | None = None) -> None:
@@ -246,13 +250,11 @@ def newest_step(parts: Sequence[Part]) -> Sequence[Part]:
 
 def _is_significant(usage: Usage, stored_usage: Usage) -> bool:
     """Return whether the input usage has changed or the output has grown by a quarter."""
-    sent = [(one.input, one.cache_read, one.cache_write) for one in (usage, stored_usage)]
-    return sent[0] != sent[1] or 4 * (usage.output + usage.reasoning) > 5 * (
-        stored_usage.output + stored_usage.reasoning
-    )
+    now, before = ((sums.input, sums.cache_read, sums.cache_write) for sums in (usage, stored_usage))
+    return now != before or 4 * (usage.output + usage.reasoning) > 5 * (stored_usage.output + stored_usage.reasoning)
 
 
-def _with_estimated_input(said: Usage, estimate: Usage) -> Usage:
+def _with_estimated_input(reported: Usage, estimate: Usage) -> Usage:
     """Return a provider's usage, with the estimated input if it reported none."""
-    known = said.input or said.cache_read or said.cache_write
-    return said if known else msgspec.structs.replace(said, input=estimate.input)
+    is_known = reported.input or reported.cache_read or reported.cache_write
+    return reported if is_known else msgspec.structs.replace(reported, input=estimate.input)

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from clew.live.base import Signal, Status
+from clew.live.base import Signal
 from clew.session.acquire.live_sessions import LiveSessions
 from clew.session.acquire.prepare import settle_startable
 from clew.session.acquire.settle import SHUTDOWN
-from clew.session.acquire.waiting import present_status
 from clew.session.cluster.heartbeat import Heartbeat
 from clew.session.cluster.remote_stream import LiveStreams
 from clew.session.context.compact import Compacted, prune_idle
 from clew.session.host import Host
 from clew.session.prompt.event_replies import EventReplies
 from clew.session.prompt.prompts import Prompts
-from clew.session.prompt.queue import Queue, with_pause
+from clew.session.prompt.queue import Queue
 from clew.session.prompt.submission import Outcomes
 from clew.session.turn.answers import Answers
 from clew.session.turn.continuation import Continuation
 from clew.session.turn.rules_service import RulesService
 from clew.session.turn.runner import Runner
 from clew.store.unit import STORE_WIDE, AppendChunks, DeleteSession, FinishStep, MarkFolded, Unit
-from clew.transcript.session import Session
 
 __all__ = ["Runtime"]
 
@@ -49,19 +47,9 @@ class Runtime:
         """Call the ``session_save`` hook after each durable change of a session, except for appended message text."""
         kinds = {type(write) for write in unit.writes}
         grows = unit.sync == "process" and bool(kinds & {AppendChunks, MarkFolded}) and FinishStep not in kinds
-        gone = DeleteSession in kinds
-        if unit.session_id != STORE_WIDE and not grows and not gone:
+        is_deleted = DeleteSession in kinds
+        if unit.session_id != STORE_WIDE and not grows and not is_deleted:
             self._host.hooks.observe("session_save", unit.session_id, unit.session_id)
-
-    async def status(self, session: Session) -> Status:
-        """Return the session's status; after a restart it is derived from the store."""
-        status = await present_status(self._host, self.sessions, session.id)
-        return await with_pause(self._host.store, session, status)
-
-    async def with_pause(self, session_id: str, status: Status) -> Status:
-        """Return a status with the state of the queue added."""
-        session = await self._host.store.find_session(session_id)
-        return status if session is None else await with_pause(self._host.store, session, status)
 
     async def prune(self, session_id: str) -> Compacted:
         """Replace old tool outputs of an idle session with stubs for the model."""
@@ -77,10 +65,10 @@ class Runtime:
         """Abort the active operation of a session that is about to be deleted."""
         await self.sessions.begin_deletion(session_id, "the session is deleted")
 
-    def end_deletion(self, session_id: str, *, gone: bool) -> None:
+    def end_deletion(self, session_id: str, *, is_deleted: bool) -> None:
         """End a deletion, whether it succeeded or not."""
         self.sessions.end_deletion(session_id)
-        if gone:
+        if is_deleted:
             self._outcomes.cancel_session(session_id)
             self._host.live.forget(session_id)
             # The store refuses writes of a run in another replica; the signal stops its tools, too.

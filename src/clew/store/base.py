@@ -14,7 +14,7 @@ implementation.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine, Hashable, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
@@ -236,20 +236,11 @@ class Conversations(Protocol):
 class Moment(Conversations, HistoryPages, Paths, Replicas, Protocol):
     """Reads as of one moment: everything that is read before a session is acquired, in one call."""
 
-    async def at_once(
-        self,
-        session_id: str,
-        ask: Callable[[Moment], Coroutine[Any, Any, T]],
-        *,
-        hot: bool = False,
-        again: str | None = None,
-    ) -> T:
+    async def at_once(self, session_id: str, ask: Callable[[Moment], Coroutine[Any, Any, T]]) -> T:
         """Answer several questions about one session, and about shared data, as of one moment.
 
         ``ask`` puts the questions to its argument and awaits nothing else; it may be called again, or in another
-        thread. All of them together cost one hand-over to a thread. ``hot``: the questions are about a few recently
-        written rows, so a store may answer on the event loop where that is faster than using a thread and nothing more
-        has to be read. ``again`` names the read: where the same one was fast a moment ago, it may run there too.
+        thread. All of them together cost one hand-over to a thread.
         """
         ...
 
@@ -307,7 +298,7 @@ class Triggers(Protocol):
 
 
 class Store(Moment, Triggers, Maintenance, Protocol):
-    """The durable boundary. Implementations: ``memory``, ``files`` (built on it), and ``sql/sqlite``.
+    """The durable boundary. Implementations: ``sql/sqlite``, in a file or in memory, ``sql/postgres``, and ``files``.
 
     Everything is written by units, whichever contract reads it.
     """
@@ -342,14 +333,6 @@ class Store(Moment, Triggers, Maintenance, Protocol):
 
     def watch(self, listener: Callable[[Unit], None]) -> None:
         """Call ``listener`` on the event loop with every unit from now on, once it is durable."""
-        ...
-
-    def version(self, session_id: str | None) -> Hashable | None:
-        """Return a value that stays the same for as long as reads of a session do, or, with None, the list of sessions
-        and their spend. None where it is unknown, as in a store that other processes may be writing to.
-
-        Read before a query, it matches the answer or is older than it. Called on the event loop.
-        """
         ...
 
     async def release(self, session_id: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 
 from clew.errors import InternalError
 from clew.store.commit_batcher import Answered, CommitBatcher
@@ -22,10 +22,6 @@ class Watched:
     def submit(self, unit: Unit) -> asyncio.Future[Outcome]:
         """See :meth:`clew.store.base.Store.submit`."""
         raise NotImplementedError
-
-    def version(self, session_id: str | None) -> Hashable | None:
-        """See :meth:`clew.store.base.Store.version`. Unknown, unless a store can determine it."""
-        return None
 
     @property
     def hub(self) -> CommitBatcher:

@@ -80,7 +80,7 @@ class Paths(Protocol):
 
     async def load_marked(self, session_id: str, turn_id: str) -> tuple[PathTurn, ...]:
         """Return the first and last turn of the path from the root down to this turn, and every turn between them that
-        cannot be part of a run (:func:`clew.store.copies.is_plain`).
+        cannot be part of a run (:class:`clew.store.copied_line.CopiedRun`).
 
         Raise ``RowUndecodable`` if the path does not lead to a root.
         """

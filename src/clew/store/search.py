@@ -1,9 +1,9 @@
 """Searching: queries, hits, and turning the text a user typed into a query.
 
-Words are separated by white space, and all of them must match; the last one also matches as a prefix. Text in double
-quotes is a phrase. Nothing else is special: every word is quoted before an engine sees it. A query in a script written
-without spaces is matched against the text itself, because a word index would treat a whole run of such a script as one
-word.
+Words are separated by white space, and all of them must match; the last one also matches as a prefix, which ranks
+behind the word itself. Text in double quotes is a phrase. Nothing else is special: every word is quoted before an
+engine sees it. A query in a script written without spaces is matched against the text itself, because a word index
+would treat a whole run of such a script as one word.
 """
 
 from __future__ import annotations
@@ -90,9 +90,11 @@ class SearchPage(msgspec.Struct, frozen=True):
 
 
 class SearchPlan(msgspec.Struct, frozen=True):
-    """A parsed query. ``match`` is None when the text itself must contain all of ``words``."""
+    """A parsed query. ``match`` is None when the text itself must contain all of ``words``; ``exact`` is the same
+    without a prefix, whose hits rank first."""
 
     match: str | None
+    exact: str | None
     words: tuple[str, ...]
     limit: int
     offset: int
@@ -123,9 +125,12 @@ def plan_search(query: SearchQuery) -> SearchPlan:
     last, is_word = pieces[-1]
     # A character after the word, as in "C++", shows that the word is complete.
     prefix = "*" if is_word and _continues_word(last[-1]) else ""
-    match = None if _UNSPACED.search(text) else " AND ".join(quoted) + prefix
+    exact = None if _UNSPACED.search(text) else " AND ".join(quoted)
+    match = None if exact is None else exact + prefix
     words = tuple(_bare(piece) for piece, _ in pieces)
-    return SearchPlan(match, words, query.limit, int(cursor[1]) if cursor else 0, query.session_id, key, query.owner)
+    return SearchPlan(
+        match, exact, words, query.limit, int(cursor[1]) if cursor else 0, query.session_id, key, query.owner
+    )
 
 
 def next_cursor(plan: SearchPlan) -> str:

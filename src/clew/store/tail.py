@@ -12,7 +12,6 @@ import msgspec
 from msgspec.structs import replace
 
 from clew.store.unit import JournalEntry
-from clew.transcript.fold import Fold
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.metadata import from_stream
 
@@ -37,7 +36,7 @@ def with_tail(row: MessageRow, entries: Sequence[JournalEntry]) -> MessageRow:
     """Return the message with ``entries`` applied. New parts have the id :data:`UNSTORED`."""
     if not entries:
         return row
-    fold = Fold(row.id, parts=[part.data for part in row.parts], metadata=row.metadata)
+    fold = row.fold()
     touched: set[int] = set()
     for entry in entries:
         fold.apply_at(entry.part, entry.chunk)

@@ -1,4 +1,8 @@
-"""Collects the environment of a turn: the platform, the working copy, the date and its time zone, the model."""
+"""The environment of a turn: the platform, the working copy, the date and its time zone, the model.
+
+A prompt describes the environment once: if it changed with every file, the provider's cache of the whole conversation
+would be invalidated in every turn. Differences are sent before the message of the turn instead.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ import platform
 from collections.abc import Mapping
 from datetime import UTC, datetime, tzinfo
 from pathlib import Path
+from typing import Final
 from zoneinfo import ZoneInfo
 
 from clew.clock import Clock
@@ -15,9 +20,11 @@ from clew.system_prompt.git import find_git_state
 from clew.system_prompt.inputs import Environment
 from clew.transcript.session import Model
 
-__all__ = ["collect_environment", "date_and_zone"]
+__all__ = ["collect_environment", "date_and_zone", "environment_change", "mentions_media"]
 
 _LOCALTIME = Path("/etc/localtime")
+_CHANGE_HEADING: Final = "[The environment has changed:]"
+_NONE: Final = "none"
 
 
 def collect_environment(
@@ -75,3 +82,29 @@ def _resolve_zone(link: Path, target: str) -> str | None:
     """Resolve the link; cached per target, because every prompt needs it."""
     _, found, name = os.path.realpath(link, strict=True).partition("/zoneinfo/")
     return name if found else None
+
+
+def environment_change(now: str, frozen: str, previous: str | None) -> str | None:
+    """Return the notice to send before the message of a turn; None if the prompt is accurate.
+
+    ``now`` and ``frozen`` are the section as it would be and as it is sent; ``previous`` is the notice of the previous
+    turn. It is repeated while the prompt is inaccurate, because an earlier notice may have been summarised.
+    """
+    current, shown, before = _facts(now), _facts(frozen), _facts(previous or "")
+    changed = {name for name in current.keys() | shown.keys() if current.get(name) != shown.get(name)}
+    # A value that matches the prompt again has to be announced once, if the previous notice differed.
+    changed |= {name for name, value in before.items() if value != shown.get(name, _NONE)}
+    if not changed:
+        return None
+    names = [name for name in (current | shown | before) if name in changed]
+    return "\n".join([_CHANGE_HEADING, *(f"{name}: {current.get(name, _NONE)}" for name in names)])
+
+
+def mentions_media(section: str) -> bool:
+    """Return whether the section says that messages contain files."""
+    return _facts(section).get("Media", _NONE) != _NONE
+
+
+def _facts(section: str) -> dict[str, str]:
+    pairs = (line.partition(": ") for line in section.splitlines())
+    return {name: value for name, colon, value in pairs if colon}

@@ -20,7 +20,7 @@ __all__ = ["MAX_INSTRUCTIONS_BYTES", "MAX_INSTRUCTION_BYTES", "SECTIONS"]
 MAX_INSTRUCTION_BYTES: Final = 32 * 1024
 MAX_INSTRUCTIONS_BYTES: Final = 96 * 1024
 _MIN_CUT_BYTES: Final = 1024
-"""With less room than this a file is left out instead of cut: only its first words would be misleading."""
+"""If less than this is left of the limit, a file is left out: its first words alone would be misleading."""
 _MAX_SKILLS: Final = 100
 _MAX_LINE: Final = 300
 _MAX_NAME: Final = 200
@@ -37,17 +37,20 @@ def agent(inputs: PromptInputs) -> str:
 
 
 def override(inputs: PromptInputs) -> str:
-    """Return the addition by the session's creator. It is a person's own text and is not changed."""
+    """Return the text that the session's creator added. A person wrote it, so it is not changed."""
     text = (inputs.session_override or "").strip()
     return f"# For this session\n\n{text}" if text else ""
 
 
 def swap(inputs: PromptInputs) -> str:
-    """Return a note for an agent that runs only this turn."""
+    """Return a note for an agent that replaces the session's own agent for this turn."""
     if inputs.swapped_from is None:
         return ""
     name = one_line(inputs.swapped_from, _MAX_NAME)
-    return f"# For this turn\n\nYou stand in for the agent {name}, whose session this is. Earlier replies may be its."
+    return (
+        f"# For this turn\n\nThis session belongs to the agent {name}; you replace it for this turn. "
+        "Earlier replies may be from that agent."
+    )
 
 
 def subagent(inputs: PromptInputs) -> str:
@@ -116,18 +119,21 @@ SECTIONS: Final[tuple[tuple[str, Callable[[PromptInputs], str]], ...]] = tuple(
 
 
 def _within_limits(files: tuple[Instruction, ...]) -> tuple[list[str], list[Instruction]]:
-    """Return the files as text, and those left out for lack of room. The nearest are the most important."""
+    """Return the texts of the files, and the files left out because of the limits.
+
+    The nearest files are the most important, so they get their share of the limit first.
+    """
     texts: list[str] = []
     left_out: list[Instruction] = []
-    room = MAX_INSTRUCTIONS_BYTES
+    remaining = MAX_INSTRUCTIONS_BYTES
     for file in reversed(files):
         text = mark_unseen(file.text)
         size = len(text.encode("utf-8", "replace"))
-        if size > room and room < _MIN_CUT_BYTES:
+        if remaining < min(size, _MIN_CUT_BYTES):
             left_out.append(file)
             continue
-        cut = cut_bytes(text, min(MAX_INSTRUCTION_BYTES, room))
-        room -= len(cut.encode("utf-8", "replace"))
+        cut = cut_bytes(text, min(MAX_INSTRUCTION_BYTES, remaining))
+        remaining -= len(cut.encode("utf-8", "replace"))
         lines = [f"## {_path(file.path)}", "<project-file>", _CLOSING.sub("<\\\\", cut), "</project-file>"]
         if cut != text or file.size is not None:
             lines.append(f"[Warning: cut off; the file has {max(file.size or 0, size)} bytes]")
@@ -165,6 +171,6 @@ def _path(path: str) -> str:
 
 
 def _canonical_json(value: object) -> str:
-    """Encode a value in a unique way: sorted keys, no spaces. Values that are not JSON are replaced."""
+    """Encode a value canonically, with sorted keys and no spaces. Values that JSON cannot express are replaced."""
     cleaned, _ = clean_value(value)
     return json.dumps(cleaned, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"))

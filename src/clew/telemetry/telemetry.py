@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import orjson
 
@@ -30,11 +30,14 @@ from clew.transcript.part import (
     tool_name,
 )
 from clew.transcript.session import Model
+from clew.transcript.usage import Usage
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
 __all__ = ["Doing", "Telemetry"]
+
+_Attributes: TypeAlias = dict[str, str | int | float | bool | list[str]]
 
 
 class Doing:
@@ -43,7 +46,7 @@ class Doing:
     def __init__(self, ended: str) -> None:
         self.ended = ended
         self.error: str | None = None
-        self.attributes: dict[str, str | int | float | bool | list[str]] = {}
+        self.attributes: _Attributes = {}
 
 
 class Telemetry:
@@ -143,87 +146,95 @@ class Telemetry:
         call: ModelCall,
         failure: BaseException | None,
         sent: Sequence[Message],
-        said: Sequence[Part],
+        reply: Sequence[Part],
         finish_reason: str | None = None,
         *,
         answered: Mapping[str, Any] = MappingProxyType({}),
         kind: str | None = None,
     ) -> None:
-        """Record a finished model call from its row; ``sent`` and ``said`` only where content is captured. ``answered``
-        holds the id and the model of the provider's response, ``kind`` is that of its endpoint.
+        """Record a finished model call from its row; ``sent`` and ``reply`` only where content is captured.
+
+        ``answered`` has the id and the model of the provider's response, ``kind`` is that of its endpoint.
         """
-        provider, model = call.model.provider_id, call.model.model_id
         took = ((call.ended_at or call.asked_at) - call.asked_at) / 1000
         first = None if call.first_chunk_at is None else (call.first_chunk_at - call.asked_at) / 1000
-        metrics, usage = self.metrics, call.usage
+        self._count_call(call, took, first)
+        spans = self._spans
+        if spans is None or not (spans.traces or spans.measures):
+            return
+        error_type = None if failure is None else _error_type(failure)
+        request = {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.provider.name": provider_name(call.model.provider_id, kind),
+            "gen_ai.request.model": call.model.model_id,
+        }
+        model = answered.get("response_model")
+        response = {} if not model else {"gen_ai.response.model": str(model)}
+        if spans.traces:
+            attributes = {**request, **_call_attributes(call), **response}
+            if first is not None:
+                attributes["gen_ai.response.time_to_first_chunk"] = first
+            if finish_reason is not None:
+                attributes["gen_ai.response.finish_reasons"] = [finish_reason]
+            if response_id := answered.get("response_id"):
+                attributes["gen_ai.response.id"] = str(response_id)
+            if spans.shows_content:
+                messages = [{"role": message.role, "parts": _parts(message.parts)} for message in sent]
+                attributes["gen_ai.input.messages"] = _json(messages)
+                answer = {"role": "assistant", "parts": _parts(reply), "finish_reason": finish_reason or call.ended}
+                attributes["gen_ai.output.messages"] = _json([answer])
+            spans.called(call, attributes, error_type)
+        if spans.measures:
+            _measure_call(spans, call, {**request, **response}, took, first, error_type)
+
+    def _count_call(self, call: ModelCall, took: float, first: float | None) -> None:
+        metrics, provider, model = self.metrics, call.model.provider_id, call.model.model_id
         metrics.count("clew_model_calls_total", provider, model, call.purpose, call.ended)
         metrics.time("clew_model_call_seconds", took, provider, model)
         if first is not None:
             metrics.time("clew_first_chunk_seconds", first, provider, model)
         for type_ in ("input", "output", "reasoning", "cache_read", "cache_write"):
-            if tokens := getattr(usage, type_):
+            if tokens := getattr(call.usage, type_):
                 metrics.count("clew_tokens_total", provider, model, type_, by=tokens)
         if call.cost_usd:
             metrics.count("clew_cost_usd_total", provider, model, by=call.cost_usd)
-        spans = self._spans
-        if spans is None or not (spans.traces or spans.measures):
-            return
-        error_type = None if failure is None else _error_type(failure)
-        request_attributes = {
-            "gen_ai.operation.name": "chat",
-            "gen_ai.provider.name": provider_name(provider, kind),
-            "gen_ai.request.model": model,
-        }
-        response_id, response_model = (answered.get(name) for name in ("response_id", "response_model"))
-        # The conventions' counts are inclusive: input includes cached tokens, output includes reasoning.
-        input_tokens, output_tokens = usage.input + usage.cache_read + usage.cache_write, usage.output + usage.reasoning
-        if spans.traces:
-            named = {"gen_ai.conversation.id": call.session_id, "clew.turn.id": call.turn_id}
-            attributes: dict[str, str | int | float | bool | list[str]] = {
-                **request_attributes,
-                **{key: value for key, value in named.items() if value is not None},
-                "gen_ai.request.stream": True,
-                "gen_ai.usage.input_tokens": input_tokens,
-                "gen_ai.usage.output_tokens": output_tokens,
-                "gen_ai.usage.reasoning.output_tokens": usage.reasoning,
-                "gen_ai.usage.cache_read.input_tokens": usage.cache_read,
-                "gen_ai.usage.cache_creation.input_tokens": usage.cache_write,
-                "clew.cost_usd": call.cost_usd,
-                "clew.call.purpose": call.purpose,
-                "clew.call.ended": call.ended,
-                "clew.call.estimated": call.estimated,
-            }
-            if first is not None:
-                attributes["gen_ai.response.time_to_first_chunk"] = first
-            if finish_reason is not None:
-                attributes["gen_ai.response.finish_reasons"] = [finish_reason]
-            if response_id:
-                attributes["gen_ai.response.id"] = str(response_id)
-            if response_model:
-                attributes["gen_ai.response.model"] = str(response_model)
-            if spans.shows_content:
-                messages = [{"role": message.role, "parts": _parts(message.parts)} for message in sent]
-                attributes["gen_ai.input.messages"] = _json(messages)
-                answer = {"role": "assistant", "parts": _parts(said), "finish_reason": finish_reason or call.ended}
-                attributes["gen_ai.output.messages"] = _json([answer])
-            spans.called(call, attributes, error_type)
-        if spans.measures:
-            if response_model:
-                request_attributes["gen_ai.response.model"] = str(response_model)
-            failed = {} if error_type is None else {"error.type": error_type}
-            spans.measure("gen_ai.client.operation.duration", "s", took, {**request_attributes, **failed})
-            if first is not None:
-                spans.measure("gen_ai.client.operation.time_to_first_chunk", "s", first, request_attributes)
-            for type_, tokens in (("input", input_tokens), ("output", output_tokens)):
-                if tokens:
-                    spans.measure(
-                        "gen_ai.client.token.usage",
-                        "{token}",
-                        tokens,
-                        {**request_attributes, "gen_ai.token.type": type_},
-                    )
-            if call.cost_usd:
-                spans.measure("clew.cost", "{USD}", call.cost_usd, request_attributes)
+
+
+def _call_attributes(call: ModelCall) -> _Attributes:
+    input_tokens, output_tokens = _inclusive(call.usage)
+    ids = {"gen_ai.conversation.id": call.session_id, "clew.turn.id": call.turn_id}
+    return {
+        **{key: value for key, value in ids.items() if value is not None},
+        "gen_ai.request.stream": True,
+        "gen_ai.usage.input_tokens": input_tokens,
+        "gen_ai.usage.output_tokens": output_tokens,
+        "gen_ai.usage.reasoning.output_tokens": call.usage.reasoning,
+        "gen_ai.usage.cache_read.input_tokens": call.usage.cache_read,
+        "gen_ai.usage.cache_creation.input_tokens": call.usage.cache_write,
+        "clew.cost_usd": call.cost_usd,
+        "clew.call.purpose": call.purpose,
+        "clew.call.ended": call.ended,
+        "clew.call.estimated": call.estimated,
+    }
+
+
+def _measure_call(
+    spans: Spans, call: ModelCall, attributes: dict[str, str], took: float, first: float | None, error_type: str | None
+) -> None:
+    failed = {} if error_type is None else {"error.type": error_type}
+    spans.measure("gen_ai.client.operation.duration", "s", took, {**attributes, **failed})
+    if first is not None:
+        spans.measure("gen_ai.client.operation.time_to_first_chunk", "s", first, attributes)
+    for type_, tokens in zip(("input", "output"), _inclusive(call.usage), strict=True):
+        if tokens:
+            spans.measure("gen_ai.client.token.usage", "{token}", tokens, {**attributes, "gen_ai.token.type": type_})
+    if call.cost_usd:
+        spans.measure("clew.cost", "{USD}", call.cost_usd, attributes)
+
+
+def _inclusive(usage: Usage) -> tuple[int, int]:
+    """Return the tokens as the conventions count them: input includes cached tokens, output includes reasoning."""
+    return usage.input + usage.cache_read + usage.cache_write, usage.output + usage.reasoning
 
 
 def _parts(parts: Sequence[Part]) -> list[dict[str, Any]]:

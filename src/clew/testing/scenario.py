@@ -42,9 +42,10 @@ class Scenario:
     async def begin(self, **fields: Any) -> Scenario:
         """Create the session, or find it after a restart."""
         known = (await self.engine.list_sessions()).sessions
-        place = local_place(str(self.workspace)) if self.engine.store.capabilities.required_metadata else {}
+        requires_metadata = self.engine.store.capabilities.required_metadata
+        required = local_place(str(self.workspace)) if requires_metadata else {}
         fields = {"workspace_root": str(self.workspace), "title": "scenario", **fields}
-        fields["metadata"] = {**place, **(fields.get("metadata") or {})}
+        fields["metadata"] = {**required, **(fields.get("metadata") or {})}
         self.session = known[-1] if known else await self.engine.create_session(**fields)
         return self
 

@@ -12,9 +12,8 @@ from typing import Any, Final, Protocol, get_args
 
 import msgspec
 
-from clew.convert import convert
+from clew.convert import convert, explain_type_error
 from clew.tools.base import File
-from clew.type_error import explain_type_error
 
 __all__ = ["Reader", "ValueMismatch", "inline", "reader_of", "schema_and_reader", "to_plain"]
 
@@ -96,14 +95,14 @@ def to_plain(value: Any, files: list[File] | None = None) -> Any:
     """Convert a value of any of these types to plain JSON values: bytes to base64, a file to its name. Files are
     appended to ``files``. Raises ``TypeError`` or ``ValueError``."""
 
-    def dump(one: Any) -> Any:
-        if isinstance(one, File):
+    def dump(inner: Any) -> Any:
+        if isinstance(inner, File):
             if files is not None:
-                files.append(one)
-            return one.mark
-        model_dump = getattr(one, "model_dump", None)
+                files.append(inner)
+            return inner.mark
+        model_dump = getattr(inner, "model_dump", None)
         if model_dump is None:
-            raise TypeError(f"a {type(one).__name__} cannot be encoded as JSON")
+            raise TypeError(f"a {type(inner).__name__} cannot be encoded as JSON")
         return model_dump(mode="json")
 
     return msgspec.to_builtins(value, str_keys=True, enc_hook=dump)

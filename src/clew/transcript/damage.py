@@ -1,8 +1,8 @@
-"""Damage: how a changed bit is detected, and how a message that is not what was stored is marked.
+"""Damage: how a changed bit is detected, and how a damaged message is marked.
 
-A settled message is *sealed*: the store keeps a digest of its parts (``seal_of``), and every reader of the message
+A settled message is *sealed*: the store has a digest of its parts (``seal_of``), and every reader of the message
 compares it. A message that does not match is still shown, with ``DAMAGED`` in its metadata and a ``DAMAGED_PART`` where
-something is missing; a model is sent ``STUB`` instead, until a person has accepted the message.
+content is missing; a model is sent ``STUB`` instead, until a person has accepted the message.
 """
 
 from __future__ import annotations
@@ -33,30 +33,33 @@ __all__ = [
 ]
 
 DAMAGED: Final = "damaged"
-"""The metadata key for why a message is not, or may not be, what was stored: a sentence, or ``UNREADABLE``.
+"""The metadata key with the reason why a message is, or may be, damaged: a sentence, or ``UNREADABLE``.
 
-Set when a message does not match its seal; stored with the message if the rows no longer show the damage.
+Set by the reader of a message that does not match its seal. Stored only where the rows no longer show the damage.
 """
 
 UNREADABLE: Final = True
-"""Replaces the sentence for a message or a session whose metadata could not even be read."""
+"""The value instead of a sentence where the metadata of the message or session is unreadable, too."""
 
 DAMAGE_ACCEPTED: Final = "damage_accepted"
-"""The metadata key for when a damaged message was accepted, and what the damage was."""
+"""The metadata key with the time at which a person accepted a damaged message, and the damage."""
 
 DAMAGED_PART: Final = "data-damaged"
 """The type of the part that replaces missing content: an AI SDK data part, so every client can show it."""
 
 CHANGED: Final = "it was changed after it had settled: its seal does not match"
-MISSING: Final = "it is not there any more"
-UNSEALED: Final = "it has settled, and its seal is not there: nobody can tell whether it is what was stored"
-LOST: Final = "it is damaged: something of what was stored of it is lost"
-NOT_ALL_READABLE: Final = "not all of it is readable"
+MISSING: Final = "it is missing"
+UNSEALED: Final = "it has settled but its seal is missing, so a change of it cannot be detected"
+LOST: Final = "it is damaged: part of its stored content is lost"
+NOT_ALL_READABLE: Final = "parts of it are unreadable"
 
 _EMPTY_HASH: Final = blake2b(digest_size=16)
 
 STUB: Final = "[This message was damaged where it is stored. What it said is not known for sure, so it is left out.]"
-"""Sent to a model in place of a damaged message, until a person has accepted it."""
+"""Sent to a model in place of a damaged message, until a person has accepted it.
+
+The text is part of requests whose digests are stored: with another one they could not be verified.
+"""
 
 
 def seal_of(parts: Iterable[Part]) -> str:

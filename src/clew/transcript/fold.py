@@ -140,13 +140,12 @@ class Fold:
     def apply_shown(self, chunk: c.Chunk) -> int | None:
         """Apply a chunk as a viewer receives it; return the same as :meth:`apply`.
 
-        A run that is aborted while a request is pending denies that request itself, and no chunk says so before this
-        one.
+        No chunk holds the answer to a request: the call's result is the first to follow it.
         """
-        if isinstance(chunk, c.ToolOutputDenied):
+        if isinstance(chunk, c.ToolOutputAvailable | c.ToolOutputError | c.ToolOutputDenied):
             index = self._tools.get(chunk.tool_call_id)
             if index is not None and state_of(self._parts[index].data) == "approval-requested":
-                self.answer(chunk.tool_call_id, approved=False)
+                self.answer(chunk.tool_call_id, approved=not isinstance(chunk, c.ToolOutputDenied))
         return self.apply(chunk)
 
     # Where a chunk belongs: needs the live stream.

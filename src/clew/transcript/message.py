@@ -6,7 +6,7 @@ untouched. Only the fields that rows are looked up by are extracted from it.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import orjson
@@ -14,6 +14,9 @@ import orjson
 from clew.transcript.damage import DAMAGED, STUB, damaged_part, seal_of
 from clew.transcript.metadata import MessageMetadata
 from clew.transcript.part import call_id_of, is_preliminary, kind_of, state_of, text_part, texts_of, with_fewer_files
+
+if TYPE_CHECKING:
+    from clew.transcript.fold import Fold
 
 __all__ = ["Message", "MessageRow", "PartRow", "Role", "copied", "sent_message", "shown_message"]
 
@@ -68,6 +71,12 @@ class MessageRow(MessageMetadata, msgspec.Struct, frozen=True, gc=False):
     @property
     def seal(self) -> str:
         return seal_of(part.data for part in self.parts)
+
+    def fold(self) -> Fold:
+        """Return a fold that continues this message."""
+        from clew.transcript.fold import Fold
+
+        return Fold(self.id, parts=[part.data for part in self.parts], metadata=self.metadata)
 
 
 class Message(MessageMetadata, msgspec.Struct, frozen=True, omit_defaults=True, dict=True):

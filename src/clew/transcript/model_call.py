@@ -55,13 +55,13 @@ class ModelCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return datetime.fromtimestamp(self.asked_at / 1000, UTC).date().isoformat()
 
 
-def brought_up_to_date(held: ModelCall | None, new: ModelCall) -> ModelCall:
+def brought_up_to_date(stored: ModelCall | None, new: ModelCall) -> ModelCall:
     """Return the row to store: a closed one changes only in tool time, one without a session stays so."""
-    if held is None:
+    if stored is None:
         return new
-    if not held.is_open:
-        return msgspec.structs.replace(held, tools_ms=new.tools_ms)
-    return without_session(new) if held.session_id is None else new
+    if not stored.is_open:
+        return msgspec.structs.replace(stored, tools_ms=new.tools_ms)
+    return without_session(new) if stored.session_id is None else new
 
 
 def without_session(call: ModelCall) -> ModelCall:

@@ -153,8 +153,8 @@ def named_blobs(rows: Iterable[MessageRow]) -> set[str]:
 def in_order(portable: PortableSession) -> PortableSession:
     """Return the session with sorted rows. A branch's prunes have gaps, so they are renumbered."""
     # Two copies of a session are compared row by row, and new ids may sort differently from the old ones.
-    numbers = {seq: position for position, seq in enumerate(sorted({one.seq for one in portable.prunes}), start=1)}
-    prunes = (replace(one, seq=numbers[one.seq]) for one in portable.prunes)
+    numbers = {seq: position for position, seq in enumerate(sorted({prune.seq for prune in portable.prunes}), start=1)}
+    prunes = (replace(prune, seq=numbers[prune.seq]) for prune in portable.prunes)
     turns = sorted(tree_of(portable).turns.values(), key=lambda turn: (turn.depth, turn.created_at, turn.id))
     position = {turn.id: n for n, turn in enumerate(turns)}
     steps = sorted(portable.steps, key=lambda step: (position.get(step.turn_id, 0), step.index))
@@ -163,9 +163,11 @@ def in_order(portable: PortableSession) -> PortableSession:
         turns=tuple(turns),
         messages=sorted_rows(portable.messages),
         steps=tuple(_renumbered(step, numbers) for step in steps),
-        prunes=tuple(sorted(prunes, key=lambda one: (one.seq, one.message_id, one.part))),
+        prunes=tuple(sorted(prunes, key=lambda prune: (prune.seq, prune.message_id, prune.part))),
         calls=tuple(sorted(portable.calls, key=lambda call: (call.asked_at, call.id))),
-        queue=tuple(sorted(portable.queue, key=lambda one: (not one.interrupt, one.queued_at, one.message_id))),
+        queue=tuple(
+            sorted(portable.queue, key=lambda queued: (not queued.interrupt, queued.queued_at, queued.message_id))
+        ),
     )
 
 
@@ -255,9 +257,7 @@ def rename_session(portable: PortableSession, rename: Rename, mint: Mint, *, new
         replace(
             portable,
             session=rename_row(portable.session, rename),
-            links={
-                rename(id_): tuple(rename(one) for one in message_ids) for id_, message_ids in portable.links.items()
-            },
+            links={rename(turn_id): tuple(map(rename, message_ids)) for turn_id, message_ids in portable.links.items()},
             messages=mapped(portable.messages, rename_message),
             seals=frozenset(rename(id_) for id_ in portable.seals),
             **{name: tuple(rename_row(row, rename) for row in getattr(portable, name)) for name in rows},

@@ -34,9 +34,9 @@ def pruned_through(pruned: Iterable[Pruned], seq: int | None = None) -> dict[tup
     """Return the record in force for each part, by (message, part index): the newest up to prune ``seq`` (None:
     all)."""
     found: dict[tuple[str, int], Pruned] = {}
-    for one in sorted(pruned, key=lambda one: one.seq):
-        if seq is None or one.seq <= seq:
-            found[one.message_id, one.part] = one
+    for record in sorted(pruned, key=lambda record: record.seq):
+        if seq is None or record.seq <= seq:
+            found[record.message_id, record.part] = record
     return found
 
 

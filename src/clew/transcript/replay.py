@@ -21,7 +21,7 @@ A v6 stream cannot express these, so the client holds something else:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any, Final, TypeVar
 
@@ -30,9 +30,10 @@ import msgspec
 from clew.errors import InvalidInput
 from clew.transcript import chunk as c
 from clew.transcript.chunk import UNSET, Chunk, FinishReason, UnsetType
+from clew.transcript.fold_part import continues
 from clew.transcript.part import STEP_START, Part, is_call, kind_of, state_of, tool_name
 
-__all__ = ["Diverged", "growth_chunks", "part_chunks", "replay", "stored_id"]
+__all__ = ["Diverged", "catch_up", "named_by_part", "part_chunks", "replay"]
 
 _T = TypeVar("_T")
 _CALL_KEYS: Final = ("input", "title", "callProviderMetadata", "rawInput")
@@ -79,12 +80,10 @@ class Diverged(Exception):
     """The stored message cannot have developed from what was shown."""
 
 
-def growth_chunks(before: Part, after: Part, id_: str | None) -> list[c.Chunk]:
+def _growth(before: Part, after: Part, id_: str) -> list[c.Chunk]:
     """Return the chunks that turn ``before`` into ``after``; ``id_`` is the id of an open text."""
     kind = kind_of(after)
     if kind in ("text", "reasoning"):
-        if id_ is None:
-            raise Diverged("a text grew after it had ended")
         delta, end = (c.TextDelta, c.TextEnd) if kind == "text" else (c.ReasoningDelta, c.ReasoningEnd)
         ends = state_of(after) != "streaming"
         added = after["text"][len(before["text"]) :]
@@ -125,9 +124,40 @@ def growth_chunks(before: Part, after: Part, id_: str | None) -> list[c.Chunk]:
     return chunks
 
 
-def stored_id(part: Part) -> str | None:
-    """Return the stored id of a reasoning; other parts have none."""
-    return str(part["id"]) if kind_of(part) == "reasoning" and isinstance(part.get("id"), str) else None
+def catch_up(
+    before: Sequence[Part], after: Sequence[Part], *, in_step: bool, open_ids: Mapping[int, str] | None = None
+) -> list[c.Chunk]:
+    """Return the chunks that turn the parts shown so far into the stored ones.
+
+    ``in_step`` tells whether a step was shown without its end. ``open_ids`` are the ids of open texts by the index of
+    their part; other texts get an id by part. Raise :class:`Diverged` if it cannot be done.
+    """
+    if not continues(after, before):
+        raise Diverged("the stored message does not match what was shown")
+    chunks: list[c.Chunk] = []
+    for index, part in enumerate(after):
+        own_id = part.get("id") if kind_of(part) == "reasoning" else None
+        id_ = (open_ids or {}).get(index, own_id if isinstance(own_id, str) else text_id(index))
+        if index < len(before):
+            chunks += _growth(before[index], part, id_) if part != before[index] else ()
+            continue
+        if kind_of(part) == STEP_START:
+            chunks += [c.FinishStep()] if in_step else []
+            in_step = True
+        chunks += part_chunks(part, iter((id_,)), id_ if state_of(part) == "streaming" else None)
+    return chunks
+
+
+def text_id(index: int) -> str:
+    """Return the id of a text where ids go by part: then each process knows it without having seen it begin."""
+    return f"text-{index}"
+
+
+def named_by_part(chunk: Chunk, index: int | None) -> Chunk:
+    """Return a chunk of the part at ``index``, with that part's id if it is a text."""
+    if index is not None and isinstance(chunk, c.TextDelta | c.TextStart | c.TextEnd):
+        return msgspec.structs.replace(chunk, id=text_id(index))
+    return chunk
 
 
 class _NotExpressible(Exception):

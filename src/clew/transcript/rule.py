@@ -11,8 +11,10 @@ from clew.errors import InvalidInput
 
 __all__ = [
     "MODES",
+    "KeptRule",
     "Mode",
     "Rule",
+    "RuleScope",
     "Target",
     "TargetKind",
     "check_mode",
@@ -49,6 +51,25 @@ class Rule(msgspec.Struct, frozen=True, omit_defaults=True):
     def is_general(self) -> bool:
         """True if the rule applies to every tool because its permission is unknown."""
         return self.unknown and self.action != "allow"
+
+
+RuleScope = Literal["session", "project", "agent"]
+"""The scopes of rules that are changed one by one."""
+
+
+class KeptRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A rule with its id and its owner ``of``: a session's id, a project's folder, or an agent's name. ``unknown``: it
+    names no known tool, and applies to every tool if it denies or asks."""
+
+    id: str
+    scope: RuleScope
+    of: str
+    permission: str
+    pattern: str
+    action: Literal["allow", "deny", "ask"]
+    added_at: int | None
+    pinned: bool
+    unknown: bool = False
 
 
 def is_known(permission: str, names: Collection[str], servers: Collection[str] | None = None) -> bool:

@@ -19,6 +19,7 @@ from clew.transcript.turn_state import OPEN, TurnStatus, check_transition
 from clew.transcript.usage import Usage
 
 __all__ = [
+    "CHUNKS",
     "NOT_REPORTED",
     "SHOWN_ERROR_KEYS",
     "HeadMove",
@@ -29,12 +30,16 @@ __all__ = [
     "TurnKind",
     "ending_of",
     "finish_of",
+    "id_end",
     "with_parent",
     "with_status",
 ]
 
+CHUNKS: Final = "chunks"
+"""In the data of a turn: the number of the last chunk of each message that a run ended, by the end of its id."""
 NOT_REPORTED: Final = "not reported"
 """The ``usage`` in the data of a step whose provider did not report all counts."""
+_CHUNKS_ALONE: Final = {CHUNKS}
 TurnKind = Literal["normal", "compaction"]
 MoveReason = Literal["turn", "rewind", "unrewind", "goto", "compaction", "branch"]
 
@@ -105,6 +110,21 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         cuts = [one for one in stored if isinstance(one, Mapping)]
         found = {str(one.get("message_id")): one.get("from_part") for one in cuts}
         return {id_: part for id_, part in found.items() if isinstance(part, int) and part >= 0}
+
+    @property
+    def is_bare(self) -> bool:
+        """Return whether its data changes nothing in how it is read or copied."""
+        return not self.data or self.data.keys() == _CHUNKS_ALONE
+
+    @property
+    def chunks(self) -> dict[str, int]:
+        """For each message that a run ended, by the end of its id: the number of its last chunk."""
+        stored = self.data.get(CHUNKS)
+        return {} if not isinstance(stored, dict) else {end: n for end, n in stored.items() if isinstance(n, int)}
+
+    def last_n(self, message_id: str) -> int | None:
+        """Return the number of the last chunk of a message whose parts are exactly what its chunks fold to."""
+        return self.chunks.get(id_end(message_id))
 
     @property
     def resumed(self) -> int:
@@ -195,6 +215,11 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def sections(self) -> tuple[Any, ...]:
         """The sections of its prompt, as JSON; empty if not recorded."""
         return tuple(self.data.get("prompt") or ())
+
+
+def id_end(message_id: str) -> str:
+    """Return the random end of an id. It identifies a message in its turn, and none in a copy of that turn."""
+    return message_id[-8:]
 
 
 class HeadMove(msgspec.Struct, frozen=True, gc=False):

@@ -39,13 +39,12 @@ __all__ = [
     "visible_view",
 ]
 
+# Both are part of requests whose digests are stored: with another text those could not be verified.
 _BOUNDARY = "What came before this point was condensed. The summary follows; what comes after it is kept word for word."
 _FRAME = (
     "Earlier parts of this conversation have been condensed. What follows stands for them; "
     "the messages after it are kept word for word.\n\n<summary>\n{summary}\n</summary>"
 )
-
-
 _NONE: Final[Mapping[int, Pruned]] = {}
 
 
@@ -149,8 +148,8 @@ def _model_view(
 ) -> list[Message]:
     split = compaction.split if compaction else None
     by_message: dict[str, dict[int, Pruned]] = {}
-    for (message_id, index), one in pruned.items():
-        by_message.setdefault(message_id, {})[index] = one
+    for (message_id, index), record in pruned.items():
+        by_message.setdefault(message_id, {})[index] = record
     sent = [send(entry, row, split, by_message.get(row.id, _NONE)) for entry, row in _tail(line, compaction)]
     # A message split after its last part, or interrupted in its first step, has nothing left to send.
     sent = [message for message in sent if message.parts or message.role == "user"]
@@ -191,14 +190,13 @@ def _tail(
 def _sent(entry: LineTurn, row: MessageRow, split: Split | None, pruned: Mapping[int, Pruned]) -> Message:
     """Return the row as a model is sent it; ``pruned`` are its pruned outputs by part index."""
     turn = entry.turn
-    # Most turns have no data.
-    message = sent_message(row, turn.id, turn.unsent.get(row.id) if turn.data else None)
-    if turn.data and turn.environment is not None and message.is_prompt:
+    message = sent_message(row, turn.id, None if turn.is_bare else turn.unsent.get(row.id))
+    if not turn.is_bare and turn.environment is not None and message.is_prompt:
         return msgspec.structs.replace(message, parts=[notice_part(turn.environment), *message.parts])
     # Check in this order: long views are built often, and few of their messages are pruned, split or damaged.
     if (not pruned and (split is None or split.message_id != row.id)) or row.damage is not None:
         return message
-    prunes = {(row.id, index): one for index, one in pruned.items()}
+    prunes = {(row.id, index): record for index, record in pruned.items()}
     return msgspec.structs.replace(message, parts=sent_parts(row.id, message.parts, split, prunes))
 
 
@@ -229,8 +227,8 @@ def sent_parts(
         return list(parts[start:])
     sent = []
     for index, part in enumerate(parts[start:], start):
-        one = pruned.get((message_id, index))
-        sent.append(part if one is None else prune_part(part, one))
+        record = pruned.get((message_id, index))
+        sent.append(part if record is None else prune_part(part, record))
     return sent
 
 
@@ -285,7 +283,7 @@ def annotate(messages: Sequence[Message], turns: Mapping[str, Turn], pruned: Ite
     without one, on the message that started it.
     """
     stubs = pruned_through(pruned)
-    if not stubs and all(turn.status == "completed" and not turn.data for turn in turns.values()):
+    if not stubs and all(turn.status == "completed" and turn.is_bare for turn in turns.values()):
         # The common case: nothing to add.
         return list(messages)
     # The last assistant message of a turn counts; a user message only if there is none.

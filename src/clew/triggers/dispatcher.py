@@ -93,7 +93,7 @@ class Dispatcher:
             self._wake.clear()
             try:
                 waits = [await self._firing.tick(), await self._watches.tick()]
-                wait = min((one for one in waits if one is not None), default=None)
+                wait = min((delay for delay in waits if delay is not None), default=None)
             except Exception:
                 # A schedule that cannot be read or written must not stop the others permanently.
                 log.exception("could not check the schedules; retrying")

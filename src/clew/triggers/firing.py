@@ -116,7 +116,7 @@ class Firing:
 
     async def _find(self, schedule_id: str) -> Schedule | None:
         stored = await self._host.store.list_schedules()
-        return next((one for one in stored if one.id == schedule_id), None)
+        return next((schedule for schedule in stored if schedule.id == schedule_id), None)
 
     async def _fire_if_due(self, known: Schedule, changes: int, now: int) -> int | None:
         """Fire one schedule if it is due; return when it is due next."""

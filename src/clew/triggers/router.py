@@ -246,7 +246,7 @@ class Router:
         found = await self._host.store.load_routed(kind, name, owner)
         if kind == "routing_key":
             # In older versions branches inherited the key of their origin; it was never theirs.
-            found = tuple(one for one in found if one.parent_id is None) or found[:1]
+            found = tuple(session for session in found if session.parent_id is None) or found[:1]
         if len(found) > 1:
             ids = [session.id for session in found]
             raise RoutingConflict(

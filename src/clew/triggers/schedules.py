@@ -101,12 +101,12 @@ class Schedules:
         paused and removed like a schedule. Changes while no process owns the store are missed."""
         if not uri.strip() or len(uri) > _MAX_URI_CHARS:
             raise InvalidInput(f"a uri is text of 1 to {_MAX_URI_CHARS} characters")
-        said = prompt if prompt is not None else f"The resource {uri} of the MCP server {server} has changed."
+        message = prompt if prompt is not None else f"The resource {uri} of the MCP server {server} has changed."
         return await self._add(
             Schedule(
                 id=self._host.mint.schedule(),
                 cron="",
-                prompt=said,
+                prompt=message,
                 name=name,
                 watches=Watch(server, uri),
                 routing=Routing(session_id=session_id),
@@ -120,11 +120,11 @@ class Schedules:
             # Resolved like a session's values, so that a schedule that could never run is refused now.
             routing, owner = await self._router.check(schedule.routing)
             # Limited per owner: agents add theirs through the whole store, and must not use up the limit of others.
-            known = [one for one in await self._list_own() if one.owner == owner]
+            known = [other for other in await self._list_own() if other.owner == owner]
             if len(known) >= MAX_SCHEDULES:
                 raise InvalidInput(f"the limit of {MAX_SCHEDULES} schedules is reached; remove some first")
             where = schedule.routing.session_id
-            own = [one for one in known if one.by == schedule.by == "agent" and one.routing.session_id == where]
+            own = [other for other in known if other.by == schedule.by == "agent" and other.routing.session_id == where]
             if len(own) >= MAX_OWN:
                 raise InvalidInput(f"this session already has {MAX_OWN} schedules of its own; a user can remove some")
             schedule = msgspec.structs.replace(schedule, routing=routing, owner=owner)
@@ -140,8 +140,8 @@ class Schedules:
 
     async def _check_watch(self, schedule: Schedule, known: Sequence[Schedule]) -> None:
         session = await get_session(self._host.store, schedule.routing.session_id or "")
-        same = [one for one in known if one.watches and one.routing.session_id == session.id]
-        if any(one.watches == schedule.watches for one in same):
+        same = [other for other in known if other.watches and other.routing.session_id == session.id]
+        if any(other.watches == schedule.watches for other in same):
             raise InvalidInput("this session already watches that resource")
         if len(same) >= MAX_WATCHED:
             raise InvalidInput(f"this session already watches {MAX_WATCHED} resources; remove some first")
@@ -203,11 +203,12 @@ class Schedules:
         return await self._with_last_failure(await self._stored(schedule_id))
 
     async def _list_own(self) -> tuple[Schedule, ...]:
-        return tuple(one for one in await self._host.store.list_schedules() if self._owner in (None, one.owner))
+        stored = await self._host.store.list_schedules()
+        return tuple(schedule for schedule in stored if self._owner in (None, schedule.owner))
 
     async def _stored(self, schedule_id: str) -> Schedule:
         ids.check_schedule_id(schedule_id)
-        found = next((one for one in await self._list_own() if one.id == schedule_id), None)
+        found = next((schedule for schedule in await self._list_own() if schedule.id == schedule_id), None)
         if found is None:
             raise no_schedule(schedule_id)
         return found

@@ -49,7 +49,11 @@ class Watches:
         if servers is None:
             return None
         schedules = await self._host.store.list_schedules()
-        wanted = {one.id: (one, one.watches) for one in schedules if one.watches is not None and not one.paused}
+        wanted = {
+            schedule.id: (schedule, schedule.watches)
+            for schedule in schedules
+            if schedule.watches is not None and not schedule.paused
+        }
         for schedule_id in self._watched.keys() - wanted.keys():
             self._watched.pop(schedule_id).listening.close()
         self._changes.troubles = {id_: why for id_, why in self._changes.troubles.items() if id_ in wanted}
@@ -94,6 +98,6 @@ class Watches:
         return _Subscription(servers.subscribe(server_scope, watch.server, watch.uri, on_change, on_trouble))
 
     def close(self) -> None:
-        for one in self._watched.values():
-            one.listening.close()
+        for subscription in self._watched.values():
+            subscription.listening.close()
         self._watched.clear()

@@ -95,12 +95,12 @@ class Webhooks:
 
     async def list(self) -> tuple[Webhook, ...]:
         stored = await self._host.store.list_webhooks()
-        return tuple(one for one in stored if self._owner in (None, one.owner))
+        return tuple(hook for hook in stored if self._owner in (None, hook.owner))
 
     async def get(self, name: str) -> Webhook:
         """Return the webhook with this name, or with this key, which is unique across owners."""
         named = (name, key_of(self._owner, name))
-        found = next((one for one in await self.list() if one.key in named), None)
+        found = next((hook for hook in await self.list() if hook.key in named), None)
         if found is None:
             name = name[:80]
             raise TriggerNotFound(f"there is no webhook {name}; `clew hook ls` lists those there are", webhook=name)
@@ -144,7 +144,7 @@ class Webhooks:
         lowercase: dict[str, str] = {}
         for key, value in headers:
             lowercase.setdefault(key.lower(), value)
-        webhook = next((one for one in await self.list() if one.key == name), None)
+        webhook = next((hook for hook in await self.list() if hook.key == name), None)
         scheme, secret = (webhook.scheme, webhook.secret) if webhook is not None else ("standard", self._dummy_secret)
         signed = is_signed(scheme, secret, body, lowercase, self._host.clock.now_ms())
         if webhook is None or not signed:

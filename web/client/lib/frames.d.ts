@@ -8,8 +8,12 @@ export type Streaming = {
     } ? K : never;
 }[keyof Operations];
 export type Frame<K extends Streaming> = Operations[K]['frame'];
+export interface Streamed<K extends Streaming> extends Asked<K> {
+    /** Called with the id of an event, before its frame is yielded. */
+    onId?: (id: string) => void;
+}
 /**
  * Yield the frames that an operation streams. Throws `Unreachable` when the connection is lost, or when a chat stream ends
  * before its last frame. Leaving the loop closes the connection.
  */
-export declare function frames<K extends Streaming>(client: Client, operation: K, options?: Asked<K>): AsyncGenerator<Frame<K>, void>;
+export declare function frames<K extends Streaming>(client: Client, operation: K, options?: Streamed<K>): AsyncGenerator<Frame<K>, void>;

@@ -25,9 +25,11 @@ export async function* frames(client, operation, options = {}) {
             return;
         if (!response.headers.get('content-type')?.startsWith('text/event-stream'))
             throw new BadAnswer(`${operation} returned no event stream`);
-        for await (const data of readEvents(response.body, onData)) {
+        for await (const { id, data } of readEvents(response.body, onData)) {
             if (data === '[DONE]')
                 return;
+            if (id !== null)
+                options.onId?.(id);
             yield parsed(data);
         }
         if (operation.includes('/chat'))

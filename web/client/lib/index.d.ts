@@ -3,6 +3,6 @@ export type * from '../schema.js';
 export { type Answer, type Asked, Client, type Operation } from './client.js';
 export { type Frame, frames, type Streaming } from './frames.js';
 export { BadAnswer, isProblem, Problem, Unreachable } from './problem.js';
-export { Seen } from './seen.js';
-export { readEvents } from './sse.js';
+export { type Chunk, RESET } from './position.js';
+export { readEvents, type ServerEvent } from './sse.js';
 export { events, type Patience, start, Turn } from './turn.js';

@@ -2,6 +2,6 @@
 export { Client } from './client.js';
 export { frames } from './frames.js';
 export { BadAnswer, isProblem, Problem, Unreachable } from './problem.js';
-export { Seen } from './seen.js';
+export { RESET } from './position.js';
 export { readEvents } from './sse.js';
 export { events, start, Turn } from './turn.js';

@@ -2,11 +2,12 @@
 import { BadAnswer } from './problem.js';
 /** Far above the size of any clew event; a larger one is taken as endless. */
 const MAX_EVENT_CHARS = 64 * 1024 * 1024;
-/** Yield the data of each event. `onData` is called for everything received, comments included. */
+/** Yield each event. `onData` is called for everything received, comments included. */
 export async function* readEvents(body, onData = () => undefined, maxChars = MAX_EVENT_CHARS) {
     const reader = body.getReader();
     const decoder = new TextDecoder();
     let data = [];
+    let id = null;
     // The pieces of an unfinished line, joined once at its end.
     let partial = [];
     let size = 0;
@@ -25,11 +26,14 @@ export async function* readEvents(body, onData = () => undefined, maxChars = MAX
                 if (line !== '') {
                     if (line.startsWith('data:'))
                         data.push(line.slice(line.startsWith('data: ') ? 6 : 5));
+                    if (line.startsWith('id:'))
+                        id = line.slice(line.startsWith('id: ') ? 4 : 3);
                     continue;
                 }
                 if (data.length)
-                    yield data.join('\n');
+                    yield { id, data: data.join('\n') };
                 data = [];
+                id = null;
                 size = 0;
             }
             if (rest)

@@ -2,7 +2,7 @@
 import type { Part, PromptBody, Waiting } from '../schema.js';
 import type { Client } from './client.js';
 import { type Frame } from './frames.js';
-import { type Chunk } from './seen.js';
+import { type Chunk } from './position.js';
 export interface Patience {
     /** Time to keep retrying an unreachable server, in milliseconds; a minute by default. */
     patienceMs?: number;
@@ -10,14 +10,15 @@ export interface Patience {
 }
 /**
  * A prompt that the server accepted. A loop over it ends when the turn does, or waits for a human; a new loop, after an
- * approval or a break, continues with what was not yet received. Leaving a loop does not stop the turn. One loop at a time.
+ * approval or a break, continues with the next chunk. A `data-reset` chunk says that a message follows again from its first
+ * part: drop what you have of it. Leaving a loop does not stop the turn. One loop at a time.
  */
 export declare class Turn implements AsyncIterable<Chunk> {
     private readonly client;
     readonly sessionId: string;
     readonly messageId: string;
     private readonly on;
-    private readonly seen;
+    private readonly position;
     constructor(client: Client, sessionId: string, messageId: string, on?: Patience);
     [Symbol.asyncIterator](): AsyncGenerator<Chunk, void>;
     /** Return the calls that are waiting for a human. */

@@ -12,11 +12,16 @@ export type Frame<K extends Streaming> = Operations[K]['frame'];
 /** The server sends a comment every 15 seconds; longer silence means the connection is lost. */
 const SILENCE_MS = 40_000;
 
+export interface Streamed<K extends Streaming> extends Asked<K> {
+  /** Called with the id of an event, before its frame is yielded. */
+  onId?: (id: string) => void;
+}
+
 /**
  * Yield the frames that an operation streams. Throws `Unreachable` when the connection is lost, or when a chat stream ends
  * before its last frame. Leaving the loop closes the connection.
  */
-export async function* frames<K extends Streaming>(client: Client, operation: K, options: Asked<K> = {}): AsyncGenerator<Frame<K>, void> {
+export async function* frames<K extends Streaming>(client: Client, operation: K, options: Streamed<K> = {}): AsyncGenerator<Frame<K>, void> {
   // One controller, referenced here: a signal from `AbortSignal.any` may be collected before it fires.
   const controller = new AbortController();
   const abort = () => controller.abort();
@@ -31,8 +36,9 @@ export async function* frames<K extends Streaming>(client: Client, operation: K,
     const response = await client.ask(operation, { ...options, signal: controller.signal, accept: 'text/event-stream' });
     if (response.status === 204) return;
     if (!response.headers.get('content-type')?.startsWith('text/event-stream')) throw new BadAnswer(`${operation} returned no event stream`);
-    for await (const data of readEvents(response.body!, onData)) {
+    for await (const { id, data } of readEvents(response.body!, onData)) {
       if (data === '[DONE]') return;
+      if (id !== null) options.onId?.(id);
       yield parsed(data) as Frame<K>;
     }
     if (operation.includes('/chat')) throw new Unreachable(new Error('the stream ended early'));

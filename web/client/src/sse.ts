@@ -5,11 +5,17 @@ import { BadAnswer } from './problem.js';
 /** Far above the size of any clew event; a larger one is taken as endless. */
 const MAX_EVENT_CHARS = 64 * 1024 * 1024;
 
-/** Yield the data of each event. `onData` is called for everything received, comments included. */
-export async function* readEvents(body: ReadableStream<Uint8Array>, onData: () => void = () => undefined, maxChars = MAX_EVENT_CHARS): AsyncGenerator<string> {
+export interface ServerEvent {
+  id: string | null;
+  data: string;
+}
+
+/** Yield each event. `onData` is called for everything received, comments included. */
+export async function* readEvents(body: ReadableStream<Uint8Array>, onData: () => void = () => undefined, maxChars = MAX_EVENT_CHARS): AsyncGenerator<ServerEvent> {
   const reader = body.getReader();
   const decoder = new TextDecoder();
   let data: string[] = [];
+  let id: string | null = null;
   // The pieces of an unfinished line, joined once at its end.
   let partial: string[] = [];
   let size = 0;
@@ -26,10 +32,12 @@ export async function* readEvents(body: ReadableStream<Uint8Array>, onData: () =
         size += ending.length;
         if (line !== '') {
           if (line.startsWith('data:')) data.push(line.slice(line.startsWith('data: ') ? 6 : 5));
+          if (line.startsWith('id:')) id = line.slice(line.startsWith('id: ') ? 4 : 3);
           continue;
         }
-        if (data.length) yield data.join('\n');
+        if (data.length) yield { id, data: data.join('\n') };
         data = [];
+        id = null;
         size = 0;
       }
       if (rest) partial.push(rest);

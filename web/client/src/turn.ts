@@ -4,7 +4,7 @@ import type { Part, PromptBody, Waiting } from '../schema.js';
 import type { Client } from './client.js';
 import { type Frame, frames } from './frames.js';
 import { Problem, Unreachable } from './problem.js';
-import { type Chunk, Seen } from './seen.js';
+import { type Chunk, Position } from './position.js';
 
 export interface Patience {
   /** Time to keep retrying an unreachable server, in milliseconds; a minute by default. */
@@ -13,7 +13,6 @@ export interface Patience {
 }
 
 const RETRY_DELAYS_MS = [100, 200, 500, 1000, 2000];
-const ACTIVE = ['running', 'retrying', 'compacting'];
 
 /** Whether the server is unreachable, restarting or briefly overloaded. */
 function isTemporary(error: unknown): boolean {
@@ -56,10 +55,11 @@ class RetryTimer {
 
 /**
  * A prompt that the server accepted. A loop over it ends when the turn does, or waits for a human; a new loop, after an
- * approval or a break, continues with what was not yet received. Leaving a loop does not stop the turn. One loop at a time.
+ * approval or a break, continues with the next chunk. A `data-reset` chunk says that a message follows again from its first
+ * part: drop what you have of it. Leaving a loop does not stop the turn. One loop at a time.
  */
 export class Turn implements AsyncIterable<Chunk> {
-  private readonly seen = new Seen();
+  private readonly position = new Position();
 
   constructor(
     private readonly client: Client,
@@ -70,23 +70,16 @@ export class Turn implements AsyncIterable<Chunk> {
 
   async *[Symbol.asyncIterator](): AsyncGenerator<Chunk, void> {
     const waits = new RetryTimer(this.on);
+    const { position } = this;
+    const onId = (id: string) => (position.cursor = id);
     for (;;) {
-      if (this.seen.began) this.seen.joinAgain();
-      let received = false;
-      const options = { path: { id: this.sessionId }, query: { message_id: this.messageId }, signal: this.on.signal };
+      const query = { message_id: this.messageId, after: position.cursor ?? undefined };
       try {
-        for await (const chunk of frames(this.client, 'GET /api/chat/{id}/stream', options)) {
+        for await (const chunk of frames(this.client, 'GET /api/chat/{id}/stream', { path: { id: this.sessionId }, query, signal: this.on.signal, onId })) {
           waits.reset();
-          const unseen = this.seen.take(chunk);
-          received ||= unseen.length > 0;
-          yield* unseen;
+          yield* position.take(chunk);
         }
-        if (!this.seen.goesOn || !this.seen.turnId) return;
-        // A turn may continue in another message, after a reminder or an interruption. That message may be complete or
-        // waiting by now: read the stream once more.
-        const { status } = await this.client.call('GET /api/turns/{id}', { path: { id: this.seen.turnId }, signal: this.on.signal });
-        if (ACTIVE.includes(status)) await waits.between();
-        else if (this.seen.asks || !received) return;
+        return;
       } catch (error) {
         await waits.after(error);
       }

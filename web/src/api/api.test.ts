@@ -14,7 +14,7 @@ async function read(...pieces: string[]): Promise<string[]> {
     },
   });
   const found: string[] = [];
-  for await (const data of readEvents(body)) found.push(data);
+  for await (const { data } of readEvents(body)) found.push(data);
   return found;
 }
 

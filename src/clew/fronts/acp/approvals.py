@@ -46,9 +46,9 @@ def options_for(call: Mapping[str, Any], folder: str | None) -> list[Option]:
     """Return the answers to a request: allow once, always (where clew offers a rule for it) and deny."""
     asked = p.approval_of(call).get("descriptor")
     offers = asked.get("offers") if isinstance(asked, Mapping) else None
-    offers = [one for one in offers or () if isinstance(one, Mapping)]
+    offers = [offer for offer in offers or () if isinstance(offer, Mapping)]
     # Only the narrowest and the widest rule: the ones between them would be too many buttons.
-    picked = {str(one.get("pattern")): str(one.get("words")) for one in (*offers[:1], *offers[-1:])}
+    picked = {str(offer.get("pattern")): str(offer.get("words")) for offer in (*offers[:1], *offers[-1:])}
     options = [Option("once", "Allow once", "allow_once", "once")]
     for number, (pattern, words) in enumerate(picked.items(), start=1):
         options.append(Option(f"session-{number}", f"In this session: {words}", "allow_always", "session", pattern))
@@ -95,7 +95,9 @@ class ApprovalRequests:
             self.close(id_)
         if self.question is not None and self.question.tool_call_id not in open_ids:
             self.question = None
-        calls = {p.call_id_of(part): (one.id, part) for one in newest for part in one.parts if p.is_call(part)}
+        calls = {
+            p.call_id_of(part): (message.id, part) for message in newest for part in message.parts if p.is_call(part)
+        }
         for wait in waiting:
             message_id, call = calls.get(wait.tool_call_id, ("", {}))
             if wait.tool_call_id in self._asked:
@@ -147,7 +149,7 @@ class ApprovalRequests:
     async def _ask_permission(self, wait: Waiting, message_id: str, call: Mapping[str, Any]) -> None:
         options = options_for(call, self._folder)
         shown = {"toolCallId": self._updates.call_id(message_id, call), **describe_call(call, self._folder)}
-        params = {"sessionId": self._session_id, "toolCall": shown, "options": [one.shown() for one in options]}
+        params = {"sessionId": self._session_id, "toolCall": shown, "options": [option.shown() for option in options]}
         try:
             answer = await self._request(wait, "session/request_permission", params)
         except Refused as error:
@@ -160,7 +162,7 @@ class ApprovalRequests:
             await self._abort()
             return
         chosen = outcome.get("optionId") if outcome.get("outcome") == "selected" else None
-        picked = next((one for one in options if one.id == chosen), None)
+        picked = next((option for option in options if option.id == chosen), None)
         if picked is None:
             await self._answer(wait, "deny", _NOT_OFFERED)
         else:
@@ -194,5 +196,7 @@ def _question_of(call: Mapping[str, Any], *, numbered: bool = True) -> list[str]
     """Return the question, then the answers to choose from."""
     given = p.input_of(call)
     given = given if isinstance(given, Mapping) else {}
-    options = [f"{n}. {one}" if numbered else str(one) for n, one in enumerate(given.get("options") or (), start=1)]
+    options = [
+        f"{n}. {option}" if numbered else str(option) for n, option in enumerate(given.get("options") or (), start=1)
+    ]
     return [str(given.get("question") or "The model asks something."), *options]

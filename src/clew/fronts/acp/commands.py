@@ -107,8 +107,8 @@ COMMANDS: Final[dict[str, Command]] = {
 
 def available_commands(saved: list[SavedPrompt]) -> list[dict[str, Any]]:
     """Return all commands as an editor lists them."""
-    listed = [(name, one.description, one.hint) for name, one in COMMANDS.items()]
-    listed += [(one.name, p.first_words(one.text, 80), None) for one in saved if one.name not in COMMANDS]
+    listed = [(name, command.description, command.hint) for name, command in COMMANDS.items()]
+    listed += [(prompt.name, p.first_words(prompt.text, 80), None) for prompt in saved if prompt.name not in COMMANDS]
     return [
         {"name": name, "description": about, **({"input": {"hint": hint}} if hint else {})}
         for name, about, hint in listed
@@ -126,5 +126,5 @@ def find_command(parts: list[dict[str, Any]], saved: list[SavedPrompt]) -> tuple
     name, _, rest = text[1:].partition(" ")
     if name in COMMANDS:
         return COMMANDS[name], rest.strip()
-    words = next((one.text for one in saved if one.name == name), "")
+    words = next((prompt.text for prompt in saved if prompt.name == name), "")
     return None, f"{words}\n\n{rest}".strip() if words else ""

@@ -30,9 +30,9 @@ def parts_of(blocks: Sequence[Block]) -> list[dict[str, Any]]:
     for block in blocks:
         match block:
             case TextBlock(text):
-                said = text
+                added = text
             case LinkBlock(name, uri):
-                said = f"[{name}]({uri})"
+                added = f"[{name}]({uri})"
             case ImageBlock(data, media_type, uri):
                 parts.append(_file(media_type, data, uri))
                 continue
@@ -51,9 +51,9 @@ def parts_of(blocks: Sequence[Block]) -> list[dict[str, Any]]:
             case _:
                 raise InvalidInput("this kind of content is not supported (see promptCapabilities)")
         if parts and (before := p.text_of(parts[-1])) is not None:
-            parts[-1] = p.text_part(before + said)
+            parts[-1] = p.text_part(before + added)
         else:
-            parts.append(p.text_part(said))
+            parts.append(p.text_part(added))
     return parts
 
 
@@ -78,8 +78,8 @@ async def blocks_of(part: p.Part, find_blob: FindBlob) -> list[dict[str, Any]]:
     if kind == "source-url" and (url := p.url_of(part)) is not None:
         return [{"type": "resource_link", "name": p.name_of(part) or url, "uri": url}]
     piece = piece_of(dict(part))
-    said = "" if piece is None else "\n".join(filter(None, [piece.title, piece.text, *(b.text for b in piece.blocks)]))
-    return [text_block(said)] if said else []
+    shown = "" if piece is None else "\n".join(filter(None, [piece.title, piece.text, *(b.text for b in piece.blocks)]))
+    return [text_block(shown)] if shown else []
 
 
 async def _shown_file(part: p.Part, find_blob: FindBlob) -> dict[str, Any]:

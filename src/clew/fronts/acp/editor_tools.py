@@ -45,30 +45,30 @@ class _Files:
         self._editor = editor
         self._session_id = session_id
 
-    async def read(self, place: ResolvedPath) -> str | None:
+    async def read(self, resolved: ResolvedPath) -> str | None:
         """Return the file's text; None if the editor does not give it."""
         try:
-            answer = await self._ask("fs/read_text_file", place)
+            answer = await self._ask("fs/read_text_file", resolved)
         except (Refused, Closed, TimeoutError):
             return None
         text = answer.get("content") if isinstance(answer, Mapping) else None
         return text if isinstance(text, str) and len(text) <= MAX_EDIT_BYTES else None
 
-    async def write(self, place: ResolvedPath, text: str) -> str:
+    async def write(self, resolved: ResolvedPath, text: str) -> str:
         """Write the file through the editor; return a remark for the tool's output, empty if it was saved."""
         try:
-            await self._ask("fs/write_text_file", place, content=text)
+            await self._ask("fs/write_text_file", resolved, content=text)
         except Refused as error:
-            raise ToolFailed(f"the editor did not write {place.shown}: {error.message[:200]}") from error
+            raise ToolFailed(f"the editor did not write {resolved.shown}: {error.message[:200]}") from error
         except (Closed, TimeoutError) as error:
-            raise ToolFailed(f"the editor did not answer; {place.shown} may or may not have been written") from error
-        saved = await run_in_thread(text_at, place)
+            raise ToolFailed(f"the editor did not answer; {resolved.shown} may or may not have been written") from error
+        saved = await run_in_thread(text_at, resolved)
         return "" if saved == text else "; unsaved in the editor"
 
-    async def _ask(self, method: str, place: ResolvedPath, **more: Any) -> Any:
+    async def _ask(self, method: str, resolved: ResolvedPath, **more: Any) -> Any:
         assert self._editor.connection is not None
         async with asyncio.timeout(_TIMEOUT_S):
-            asked = {"sessionId": self._session_id, "path": str(place.path), **more}
+            asked = {"sessionId": self._session_id, "path": str(resolved.path), **more}
             return await self._editor.connection.request(method, asked)
 
 
@@ -124,9 +124,9 @@ def editor_tools(editor: Editor, *, terminals: bool = False) -> list[Tool]:
 
 
 async def _read(files: _Files, args: Mapping[str, Any], context: ToolContext) -> ToolOutput | None:
-    place = await judged_path("read", args["path"], context)
-    text = await files.read(place) if await run_in_thread(_may_be_text, place.path) else None
-    is_there = bool(text) or await run_in_thread(place.path.exists)
+    resolved = await judged_path("read", args["path"], context)
+    text = await files.read(resolved) if await run_in_thread(_may_be_text, resolved.path) else None
+    is_there = bool(text) or await run_in_thread(resolved.path.exists)
     if text is None or not is_there:
         return None  # some editors return an empty text for a missing file
     data, stop_check = text.encode(errors="replace"), StopCheck(context.signal, 60)
@@ -136,31 +136,31 @@ async def _read(files: _Files, args: Mapping[str, Any], context: ToolContext) ->
 
 async def _write(files: _Files, args: Mapping[str, Any], context: ToolContext) -> ToolOutput | None:
     path, content = args["path"], args["content"]
-    place = await judged_path("write", path, context)
+    resolved = await judged_path("write", path, context)
     try:
         data = content.encode()
     except UnicodeEncodeError:
         return None
-    if path.endswith(("/", "/.", "/..")) or not await run_in_thread(_may_be_text, place.path):
+    if path.endswith(("/", "/.", "/..")) or not await run_in_thread(_may_be_text, resolved.path):
         return None
-    before = await files.read(place)
+    before = await files.read(resolved)
     about = None
-    if before is not None and await may_show(place, context):
+    if before is not None and await may_show(resolved, context):
         about = change_details(await run_in_thread(change_between, before, content))
-    more = await files.write(place, content)
-    output = written_output(place, data, None if before is None else len(before.encode(errors="replace")), about)
+    more = await files.write(resolved, content)
+    output = written_output(resolved, data, None if before is None else len(before.encode(errors="replace")), about)
     return ToolOutput(f"{output.value}{more}", output.about)
 
 
 async def _edit(files: _Files, args: Mapping[str, Any], context: ToolContext) -> ToolOutput | None:
-    place = await judged_path("edit", args["path"], context)
-    text = await files.read(place) if await run_in_thread(_may_be_text, place.path) else None
+    resolved = await judged_path("edit", args["path"], context)
+    text = await files.read(resolved) if await run_in_thread(_may_be_text, resolved.path) else None
     if text is None:
         return None
     every = args.get("all") is True
     edited = await run_in_thread(plan_edit, text, args["old"], args["new"], every=every)
-    more = await files.write(place, edited.text)
-    output = edited_output(place, text, edited, shown=await may_show(place, context))
+    more = await files.write(resolved, edited.text)
+    output = edited_output(resolved, text, edited, shown=await may_show(resolved, context))
     return ToolOutput(f"{output.value}{more}", output.about)
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from clew.errors import InvalidInput
 from clew.providers.base import ModelListing
-from clew.session.api.engine import AgentList
+from clew.session.api.operations import AgentList
 from clew.transcript.rule import MODES, Mode
 from clew.transcript.session import Model, Session
 
@@ -50,18 +50,18 @@ def config_options(
     modes = [_value(mode, _MODES[mode][0], _MODES[mode][1]) for mode in MODES]
     options = [_select("mode", "Mode", "mode", session.mode, modes)]
     current = str(session.model)
-    usable = [_value(one.id, one.id) for one in models if one.usable]
-    if current not in [one["value"] for one in usable]:
+    usable = [_value(model.id, model.id) for model in models if model.usable]
+    if current not in [entry["value"] for entry in usable]:
         usable.insert(0, _value(current, current))
     options.append(_select("model", "Model", "model", current, usable))
-    variants = next((one.variants for one in models if one.id == current), ())
+    variants = next((model.variants for model in models if model.id == current), ())
     if variants:
-        levels = [_value(DEFAULT, "Default"), *(_value(one, one) for one in variants)]
+        levels = [_value(DEFAULT, "Default"), *(_value(variant, variant) for variant in variants)]
         options.append(_select("effort", "Effort", "thought_level", choice.variant or DEFAULT, levels))
-    named = [one for one in agents.agents if one.mode == "primary"]
+    named = [agent for agent in agents.agents if agent.mode == "primary"]
     if len(named) > 1:
-        who = [_value(one.name, one.name, one.description) for one in named]
-        if session.agent not in [one.name for one in named]:
+        who = [_value(agent.name, agent.name, agent.description) for agent in named]
+        if session.agent not in [agent.name for agent in named]:
             who.insert(0, _value(session.agent, session.agent))
         options.append(_select("agent", "Agent", "_agent", choice.agent or session.agent, who))
     return options
@@ -69,10 +69,10 @@ def config_options(
 
 def check_value(options: Sequence[Mapping[str, Any]], config_id: str, value: object) -> str:
     """Return the value if the option offers it; otherwise raise InvalidInput."""
-    option = next((one for one in options if one["id"] == config_id), None)
+    option = next((option for option in options if option["id"] == config_id), None)
     if option is None:
         raise InvalidInput(f"unknown option {config_id[:100]!r}; options: {', '.join(o['id'] for o in options)}")
-    values = [str(one["value"]) for one in option["options"]]
+    values = [str(entry["value"]) for entry in option["options"]]
     if value not in values:
         raise InvalidInput(f"invalid {config_id} {str(value)[:100]!r}; values: {', '.join(values)}")
     return str(value)

@@ -6,9 +6,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from clew.convert import convert
+from clew.convert import convert, explain_type_error
 from clew.fronts.acp.rpc import INVALID_PARAMS, Refused
-from clew.type_error import explain_type_error
 
 __all__ = [
     "AudioBlock",

@@ -34,16 +34,20 @@ _MAX_BUFFERED: Final = 1 << 20
 """A sender waits while the peer has more unread bytes than this."""
 _GRACE_S: Final = 1.0
 MAX_LINE_BYTES: Final = 64 << 20
-# Parts of a line over the limit, of which only both ends are held: enough to read the id it belongs to.
+# Bytes stored of each end of a line over the limit: enough to find the id of its message.
 _END_BYTES: Final = 1024
 _ID: Final = rb'"id"\s*:\s*(-?\d{1,18}|"(?:[^"\\]|\\.){0,200}")'
-# Keys with short values; what follows a long value may be inside of it.
-_SHORT: Final = rb'(?:"(?:jsonrpc|method)"\s*:\s*"[^"\\]{0,200}"\s*,\s*)*'
-_FIRST: Final = re.compile(rb"\s*\{\s*" + _SHORT + _ID + rb"\s*,\s*" + _SHORT + rb'"(?:params|result|error)"')
+# Keys with short values. A key after a long value could be a part of that value.
+_SHORT_KEYS: Final = rb'(?:"(?:jsonrpc|method)"\s*:\s*"[^"\\]{0,200}"\s*,\s*)*'
+_ID_FIRST: Final = re.compile(
+    rb"\s*\{\s*" + _SHORT_KEYS + _ID + rb"\s*,\s*" + _SHORT_KEYS + rb'"(?:params|result|error)"'
+)
 # Many implementations write the id last.
-_ANSWER: Final = re.compile(rb"\s*\{\s*" + _SHORT + rb"(?:" + _ID + rb"\s*,\s*)?" + _SHORT + rb'"(?:result|error)"')
+_ANSWER: Final = re.compile(
+    rb"\s*\{\s*" + _SHORT_KEYS + rb"(?:" + _ID + rb"\s*,\s*)?" + _SHORT_KEYS + rb'"(?:result|error)"'
+)
 # A key right before the last brace is one of the message itself.
-_LAST: Final = re.compile(rb"[\]}\d\"el]\s*,\s*" + _ID + rb'\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*\Z')
+_ID_LAST: Final = re.compile(rb"[\]}\d\"el]\s*,\s*" + _ID + rb'\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*\Z')
 
 Read: TypeAlias = Callable[[], Awaitable[bytes]]
 Write: TypeAlias = Callable[[bytes], Awaitable[None]]
@@ -72,7 +76,7 @@ class Answer:
 
 
 class LongLine:
-    """A line added piece by piece, of which only the two ends are held."""
+    """A line over the limit, of which only both ends are stored."""
 
     def __init__(self) -> None:
         self._head = self._tail = b""
@@ -83,8 +87,8 @@ class LongLine:
 
     @property
     def id(self) -> int | str | None:
-        """The id of the request or response; None if absent or unreadable."""
-        found = _FIRST.match(self._head) or _LAST.search(self._tail)
+        """Return the id of the request or response; None if absent or unreadable."""
+        found = _ID_FIRST.match(self._head) or _ID_LAST.search(self._tail)
         try:
             return None if found is None else convert_json(found[1], int | str)
         except msgspec.DecodeError:
@@ -92,22 +96,22 @@ class LongLine:
 
     @property
     def is_answer(self) -> bool:
-        """Whether it is a response to a request of clew."""
+        """Return whether it is a response to a request of clew."""
         return _ANSWER.match(self._head) is not None
 
 
 class Handler:
-    """The requests and notifications that the peer can send, by method; ``left`` is called when it is gone."""
+    """The requests and notifications that the peer can send, by method; ``on_peer_gone`` is called at its end."""
 
     def __init__(
         self,
         requests: Callable[[str], Callable[[Any], Awaitable[Any]] | None],
         notifications: Callable[[str], Callable[[Any], Awaitable[None]] | None],
-        left: Callable[[], None] = lambda: None,
+        on_peer_gone: Callable[[], None] = lambda: None,
     ) -> None:
         self.requests = requests
         self.notifications = notifications
-        self.left = left
+        self.on_peer_gone = on_peer_gone
 
 
 class Connection:
@@ -146,7 +150,7 @@ class Connection:
                 if not future.done():
                     future.set_exception(Closed("the connection is closed"))
             self._room.set()
-            self._handler.left()
+            self._handler.on_peer_gone()
             tasks = [*self._tasks]
             if tasks:
                 # A peer that sends a request and closes its end still gets answers that are ready soon.
@@ -186,26 +190,26 @@ class Connection:
 
     async def _lines(self) -> Any:
         """Yield the lines as they arrive; a LongLine for one over the limit."""
-        held: bytearray | LongLine = bytearray()
+        line: bytearray | LongLine = bytearray()
         while piece := await self._read():
             *whole, rest = piece.split(b"\n")
             for part in whole:
-                held = self._longer(held, part)
-                yield held if isinstance(held, LongLine) else bytes(held)
-                held = bytearray()
-            held = self._longer(held, rest)
-        if isinstance(held, bytearray) and held:
-            yield bytes(held)
+                line = self._longer(line, part)
+                yield line if isinstance(line, LongLine) else bytes(line)
+                line = bytearray()
+            line = self._longer(line, rest)
+        if isinstance(line, bytearray) and line:
+            yield bytes(line)
 
-    def _longer(self, held: bytearray | LongLine, part: bytes) -> bytearray | LongLine:
-        if isinstance(held, bytearray) and len(held) + len(part) <= self._longest:
-            held += part
-            return held
-        if isinstance(held, bytearray):
-            begun, held = bytes(held), LongLine()
-            held.add(begun)
-        held.add(part)
-        return held
+    def _longer(self, line: bytearray | LongLine, part: bytes) -> bytearray | LongLine:
+        if isinstance(line, bytearray) and len(line) + len(part) <= self._longest:
+            line += part
+            return line
+        if isinstance(line, bytearray):
+            begun, line = bytes(line), LongLine()
+            line.add(begun)
+        line.add(part)
+        return line
 
     def _take_long(self, line: LongLine) -> None:
         why = f"a line has more than {self._longest:,} bytes"

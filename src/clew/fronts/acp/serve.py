@@ -83,7 +83,7 @@ async def serve(
     """Serve one client until it closes its end. ``find_again`` reconnects to a server; without it, the engine is one
     of this process."""
     agent = _Agent(engine, new_session, editor or Editor())
-    handler = Handler(agent.find_request, agent.find_notification, agent.left)
+    handler = Handler(agent.find_request, agent.find_notification, agent.release_prompts)
     connection = Connection(read, write, handler, longest_line=longest_line)
     agent.editor.connection = connection
     with acting_as(local_user(), "acp"):
@@ -141,7 +141,7 @@ class _Agent:
     def find_notification(self, method: str) -> Callable[[Any], Awaitable[None]] | None:
         return self._cancel if method == "session/cancel" else None
 
-    def left(self) -> None:
+    def release_prompts(self) -> None:
         for opened in self.editor.sessions.values():
             opened.release_prompts()
 
@@ -179,7 +179,7 @@ class _Agent:
     async def _new(self, given: a.NewSession) -> Any:
         servers = _check_request(given)
         session = await self._new_session(self.engine, Path(given.cwd))
-        async with self._made(session) as opened:
+        async with self._open_new(session) as opened:
             return await self._opened(opened, session, servers, sessionId=session.id)
 
     async def _load(self, given: a.OpenedSession) -> Any:
@@ -201,13 +201,13 @@ class _Agent:
         if parent.head_turn_id is None:
             raise InvalidInput("this session has no messages yet; create a new one")
         session = await self.engine.fork(parent.head_turn_id)
-        async with self._made(session) as opened:
+        async with self._open_new(session) as opened:
             for message in await self.engine.messages(session.id, limit=_PAGE):
                 opened.updates.mark_sent(message.id, message.parts)
             return await self._opened(opened, session, servers, sessionId=session.id)
 
     @contextlib.asynccontextmanager
-    async def _made(self, session: Session) -> AsyncIterator[OpenSession]:
+    async def _open_new(self, session: Session) -> AsyncIterator[OpenSession]:
         """Open a new session. If its request fails, the session is deleted: the client never got its id."""
         try:
             yield self._open(session)
@@ -378,7 +378,7 @@ class _Agent:
                 self._fail(
                     StoreUnavailable("connection to the server lost; the conversation is saved. Try again in a moment")
                 )
-                self.engine = await self._found(find_again)
+                self.engine = await self._find_engine(find_again)
 
     async def _hear(self, events: AsyncIterator[Event], *, greets: bool) -> None:
         if greets:
@@ -396,7 +396,7 @@ class _Agent:
         for opened in self.editor.sessions.values():
             opened.fail(refusal_of(error))
 
-    async def _found(self, find_again: FindAgain) -> Operations:
+    async def _find_engine(self, find_again: FindAgain) -> Operations:
         waits = iter(_RECONNECT_S)
         wait = next(waits)
         while True:
@@ -436,18 +436,18 @@ def _info(session: Session) -> dict[str, Any]:
 def _name_servers(given: Sequence[a.McpServer]) -> dict[str, McpServer]:
     """Return the servers by names valid in tool names; a second server of the same name gets a number."""
     servers: dict[str, McpServer] = {}
-    for one in given:
-        plain = _NAME_INVALID.sub("-", one.name.lower()).strip("-")[:_MAX_SERVER_NAME].strip("-") or "server"
+    for server in given:
+        plain = _NAME_INVALID.sub("-", server.name.lower()).strip("-")[:_MAX_SERVER_NAME].strip("-") or "server"
         name, number = plain, 1
         while name in servers:
             number += 1
             name = f"{plain[: _MAX_SERVER_NAME - 4]}-{number}"
-        if one.type == "sse":
-            raise InvalidInput(f"MCP server {one.name!r}: SSE transport is not supported; use http")
-        headers, env = ({pair.name: pair.value for pair in pairs} for pairs in (one.headers, one.env))
-        if one.url is not None:
-            servers[name] = McpServer(url=one.url, headers=headers)
+        if server.type == "sse":
+            raise InvalidInput(f"MCP server {server.name!r}: SSE transport is not supported; use http")
+        headers, env = ({pair.name: pair.value for pair in pairs} for pairs in (server.headers, server.env))
+        if server.url is not None:
+            servers[name] = McpServer(url=server.url, headers=headers)
         else:
-            servers[name] = McpServer(command=one.command, args=one.args, env=env)
+            servers[name] = McpServer(command=server.command, args=server.args, env=env)
     check_servers(servers)
     return servers

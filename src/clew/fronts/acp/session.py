@@ -24,8 +24,7 @@ from clew.fronts.failure_messages import failure_message
 from clew.live.base import Event, Status
 from clew.session.api import Operations
 from clew.session.turn.continuation import Mode
-from clew.transcript.chunk import parse_chunk
-from clew.transcript.fold import Fold
+from clew.transcript.chunk import Start, parse_chunk
 from clew.transcript.message import Message
 from clew.transcript.part import texts_of
 from clew.transcript.session import Session
@@ -100,6 +99,7 @@ class OpenSession:
         self._streaming: asyncio.Task[None] | None = None
         self._joined = asyncio.Event()
         self._live_id: str | None = None
+        self._cursor = ""
         self._waiting_turn: str | None = None
         self._retry: str | None = None
         self._work: asyncio.Task[None] | None = None
@@ -220,11 +220,11 @@ class OpenSession:
         for prompt in self._prompts:
             prompt.cancelled = True
         async with self._submitting:
-            queued = [one for one in self._prompts if one.queued and one.message_id is not None]
-        for one in queued:
+            queued = [waiting for waiting in self._prompts if waiting.queued and waiting.message_id is not None]
+        for waiting in queued:
             with contextlib.suppress(Conflict, NotFound):  # it has left the queue meanwhile
-                await self._engine().cancel_queued(self.id, str(one.message_id))
-                one.stop("cancelled")
+                await self._engine().cancel_queued(self.id, str(waiting.message_id))
+                waiting.stop("cancelled")
 
     def release_prompts(self) -> None:
         """Stop waiting for the end of prompts; the turn keeps running."""
@@ -302,8 +302,9 @@ class OpenSession:
 
     async def send_message(self, message: Message) -> None:
         """Send what is new in a message; of clew's own messages only summaries."""
-        if not message.is_synthetic or message.role == "assistant" or message.is_summary:
-            await self.updates.send_message(message.id, message.role, message.parts)
+        is_shown = not message.is_synthetic or message.role == "assistant" or message.is_summary
+        if is_shown and await self.updates.send_message(message.id, message.role, message.parts):
+            self._cursor = ""
 
     def _join(self, message_id: str | None) -> None:
         self._joined, self._live_id = asyncio.Event(), None
@@ -311,16 +312,18 @@ class OpenSession:
 
     async def _stream(self, message_id: str | None, joined: asyncio.Event) -> None:
         """Send updates from the live stream of a run. If the stream breaks, the stored messages follow."""
-        fold: Fold | None = None
+        # A run that continues a message is followed from where the one before it ended.
+        after = self._cursor if message_id is not None and self._cursor.startswith(f"{message_id}:") else None
         try:
-            async for given in self._engine().attach(self.id):
-                if fold is None:
-                    shown_id = str(given.get("messageId"))
-                    if message_id not in (None, shown_id):
-                        return  # that run has ended; the next one has an event of its own
-                    fold, self._live_id = Fold(shown_id), shown_id
-                    joined.set()
-                await self.updates.send_chunk(fold, parse_chunk(given))
+            async for given in self._engine().attach(self.id, after=after):
+                chunk = parse_chunk(given)
+                shown_id = str(given.get("messageId")) if isinstance(chunk, Start) else message_id
+                if message_id not in (None, shown_id):
+                    return  # that run has ended; the next one has an event of its own
+                self._live_id = message_id = shown_id
+                joined.set()
+                self._cursor = given.cursor or self._cursor
+                await self.updates.send_chunk(str(message_id), chunk, given.cursor)
         except (ViewerLagged, StoreError, Closed) as error:
             log.info("lost the stream of session %s: %s", self.id, error)
         finally:
@@ -350,11 +353,11 @@ class OpenSession:
             stop = _STOPS.get(stopped, stop)
             if stopped in _NOTICES:
                 await self._note(_NOTICES[stopped])
-        held = {message.id for message in messages}
+        message_ids = {message.id for message in messages}
         async with self._submitting:
             pass  # a turn may end before its prompt's message id is known
         for prompt in self._prompts:
-            if prompt.message_id in held or prompt.turn_id == turn_id:
+            if prompt.message_id in message_ids or prompt.turn_id == turn_id:
                 if reason in ("finish", "abort"):
                     prompt.stop(stop)
                 else:
@@ -377,11 +380,11 @@ class OpenSession:
                     prompt.stop("end_turn")
 
     async def _on_status(self, status: Status) -> None:
-        said = status.message if status.state == "retrying" else None
-        if said is not None and said != self._retry:
+        message = status.message if status.state == "retrying" else None
+        if message is not None and message != self._retry:
             words = failure_message(status.problem or {})
-            await self.notice("warning", f"{words.happened} Retrying." if words else f"Retrying: {said}")
-        self._retry = said
+            await self.notice("warning", f"{words.happened} Retrying." if words else f"Retrying: {message}")
+        self._retry = message
         if status.waiting and self._streaming is None and self._waiting_turn is not None:
             async with self._submitting:
                 pass  # do not ask again while an answer is being stored
@@ -466,8 +469,8 @@ class OpenSession:
 
 def _failure(error: Mapping[str, Any]) -> Refused:
     """Return why a turn failed in plain words, with the provider's message as detail."""
-    words, said = failure_message(error), str(error.get("message") or "the turn failed; no reason was reported")
+    words, message = failure_message(error), str(error.get("message") or "the turn failed; no reason was reported")
     code = str(error.get("code") or "model_failed")
     if words is None:
-        return Refused(INTERNAL, said, {"code": code})
-    return Refused(INTERNAL, f"{words.happened} {words.next}", {"code": code, "details": said[:1000]})
+        return Refused(INTERNAL, message, {"code": code})
+    return Refused(INTERNAL, f"{words.happened} {words.next}", {"code": code, "details": message[:1000]})

@@ -1,11 +1,12 @@
 """Messages as session updates: each update has only what was not sent before.
 
-Stored messages and messages that are still being written are handled alike: an update has the new content of each part
-since the last one. So a resumed message, a stream attached twice and a lost connection are not special cases.
+Chunks of a stream are sent as they come. A whole message, stored or streamed from its first part, is compared with what
+was sent of it, and the difference is sent as chunks.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -15,24 +16,14 @@ from clew.fronts.acp.calls import describe_call, plan_of
 from clew.fronts.acp.content import FindBlob, blocks_of, text_block
 from clew.transcript import part as p
 from clew.transcript.chunk import Chunk, ReasoningDelta, TextDelta
-from clew.transcript.fold import Fold
+from clew.transcript.replay import Diverged
+from clew.transcript.shown_messages import ShownChunk, ShownMessages
 
 __all__ = ["UpdateSender"]
 
-_MAX_MESSAGES: Final = 200
-"""The number of newest messages whose sent content is remembered; older messages no longer change."""
+log = logging.getLogger("clew.acp")
 _MAX_CALLS: Final = 10_000
 _TEXTS: Final = {"text": "agent_message_chunk", "reasoning": "agent_thought_chunk"}
-
-
-class _Sent:
-    """The sent content of one message: the sent length of each part, and the index of the first text."""
-
-    def __init__(self, parts: Sequence[Mapping[str, Any]], *, is_own: bool = False) -> None:
-        self.is_own = is_own
-        # A call without a result is sent again when it has one.
-        self.parts: list[Any] = [None if p.is_open_call(part) else _extent(part) for part in parts]
-        self.first_text: int | None = None
 
 
 class UpdateSender:
@@ -50,71 +41,65 @@ class UpdateSender:
         self._find_blob = find_blob
         self._folder = folder
         self._shows_compaction = shows_compaction
-        self._sent: dict[str, _Sent] = {}
+        self._messages = ShownMessages()
+        self._first_texts: dict[str, int] = {}
+        self._wholes: set[tuple[str, int]] = set()
+        self._calls: dict[tuple[str, str], dict[str, bytes] | None] = {}
         self._message_of_call: dict[str, str] = {}
         self._terminals: dict[str, str] = {}
         self.compacting: str | None = None
         """The id that was sent for the running compaction; the next summary is sent with the same one."""
 
     def knows(self, message_id: str) -> bool:
-        return message_id in self._sent
+        return message_id in self._messages
 
     def mark_sent(self, message_id: str, parts: Sequence[Mapping[str, Any]] | None = None) -> None:
         """Mark these parts of a message as sent; without ``parts`` it is the client's own message."""
-        self._sent[message_id] = _Sent(parts or (), is_own=parts is None)
-        while len(self._sent) > _MAX_MESSAGES:
-            self._sent.pop(next(iter(self._sent)))
+        self._messages.mark(message_id, parts)
 
-    async def send_message(self, message_id: str, role: str, parts: Sequence[Mapping[str, Any]]) -> None:
-        """Send what is new in a message."""
-        for index, part in enumerate(parts):
-            await self._send_part(message_id, role, index, part)
+    async def send_message(self, message_id: str, role: str, parts: Sequence[Mapping[str, Any]]) -> bool:
+        """Send what is new in a stored message; return whether a growing message has grown."""
+        if role == "assistant":
+            try:
+                new = self._messages.catch_up(message_id, parts)
+            except Diverged as error:
+                log.warning("message %s is not what was sent of it: %s", message_id, error)
+                return False
+            await self._send_new(message_id, new)
+            return bool(new)
+        if not self.knows(message_id):
+            self._messages.mark(message_id, None)
+            for part in parts:
+                await self._send_whole(message_id, role, part)
+        return False
 
-    async def send_chunk(self, fold: Fold, chunk: Chunk) -> None:
-        """Send what a chunk adds to a growing message."""
-        index = fold.apply_shown(chunk)
-        if index is None:
-            return
-        sent = self._sent.get(fold.message_id)
-        if sent is None or len(sent.parts) < index:
-            await self.send_message(fold.message_id, "assistant", fold.parts)
-        elif (
-            isinstance(chunk, TextDelta | ReasoningDelta)
-            and index < len(sent.parts)
-            and sent.parts[index] == fold.text_length(index) - len(chunk.delta)
-        ):
-            # The common case: do not rebuild a long text for each chunk.
-            await self._send_text(fold.message_id, sent, index, chunk.type.partition("-")[0], chunk.delta)
-        else:
-            await self._send_part(fold.message_id, "assistant", index, fold.part(index))
+    async def send_chunk(self, message_id: str, chunk: Chunk, cursor: str | None) -> None:
+        """Send what is new with a chunk of a stream; see :class:`ShownMessages`."""
+        await self._send_new(message_id, self._messages.take(chunk, cursor))
 
-    async def _send_part(self, message_id: str, role: str, index: int, part: Mapping[str, Any]) -> None:
-        if message_id not in self._sent:
-            self.mark_sent(message_id, ())
-        sent = self._sent[message_id]
-        if sent.is_own:
-            return
-        while index >= len(sent.parts):
-            sent.parts.append(None)
-        kind = p.kind_of(part)
-        if p.is_call(part):
-            sent.parts[index] = await self._send_call(message_id, part, sent.parts[index])
-        elif role == "assistant" and kind in _TEXTS:
-            await self._send_text(
-                message_id, sent, index, kind, (p.text_of(part, kind) or "")[sent.parts[index] or 0 :]
-            )
-        elif sent.parts[index] is None:
-            sent.parts[index] = 0
-            await self._send_whole(message_id, role, part)
+    async def _send_new(self, message_id: str, chunks: Sequence[ShownChunk]) -> None:
+        for index, chunk in chunks:
+            if index is None:
+                continue
+            if isinstance(chunk, TextDelta | ReasoningDelta):
+                await self._send_text(message_id, index, chunk)
+                continue
+            part = self._messages.part(message_id, index)
+            if p.is_call(part):
+                # All chunks are in the part by now, so a call that has ended is sent once.
+                await self._send_call(message_id, part)
+            elif p.kind_of(part) not in _TEXTS and (message_id, index) not in self._wholes:
+                self._wholes.add((message_id, index))
+                await self._send_whole(message_id, "assistant", part)
 
-    async def _send_text(self, message_id: str, sent: _Sent, index: int, kind: str, new: str) -> None:
-        if kind == "text" and sent.first_text is None:
-            sent.first_text = index
-        if new:
+    async def _send_text(self, message_id: str, index: int, chunk: TextDelta | ReasoningDelta) -> None:
+        id_ = message_id
+        if not isinstance(chunk, TextDelta) or self._first_texts.setdefault(message_id, index) != index:
             # Texts separated by a call are two messages in an editor; the first has the message's own id.
-            id_ = message_id if index == sent.first_text else f"{message_id}:{index}"
-            await self._send({"sessionUpdate": _TEXTS[kind], "content": text_block(new), "messageId": id_})
-        sent.parts[index] = (sent.parts[index] or 0) + len(new)
+            id_ = f"{message_id}:{index}"
+        if chunk.delta:
+            kind = _TEXTS[chunk.type.partition("-")[0]]
+            await self._send({"sessionUpdate": kind, "content": text_block(chunk.delta), "messageId": id_})
 
     async def _send_whole(self, message_id: str, role: str, part: Mapping[str, Any]) -> None:
         summary = p.data_of(part, p.COMPACTION_PART)
@@ -153,36 +138,30 @@ class UpdateSender:
         content = [{"type": "terminal", "terminalId": terminal_id}]
         await self._send({"sessionUpdate": "tool_call_update", "toolCallId": call_id, "content": content})
 
-    async def _send_call(
-        self, message_id: str, part: Mapping[str, Any], sent: dict[str, bytes] | int | None
-    ) -> dict[str, bytes] | int:
-        if isinstance(sent, int):
-            return sent  # already sent with its result
-        if sent is not None and p.state_of(part) == "input-streaming":
-            return sent
+    async def _send_call(self, message_id: str, part: Mapping[str, Any]) -> None:
+        key = message_id, str(p.call_id_of(part))
+        sent = self._calls.get(key, {})
+        if sent is None or (sent and p.state_of(part) == "input-streaming"):
+            return  # sent with its result, or nothing to send before its arguments are complete
         fields = describe_call(part, self._folder)
-        if (terminal_id := self._terminals.get(str(p.call_id_of(part)))) is not None:
+        if (terminal_id := self._terminals.get(key[1])) is not None:
             fields["content"] = [{"type": "terminal", "terminalId": terminal_id}]
         encoded = {name: msgspec.json.encode(value) for name, value in fields.items()}
-        if sent is None:
-            update = {"sessionUpdate": "tool_call", "toolCallId": self.call_id(message_id, part), **fields}
-        else:
+        kind, changed = "tool_call", fields
+        if sent:
+            kind = "tool_call_update"
             changed = {name: fields[name] for name in fields if encoded[name] != sent.get(name)}
             if p.state_of(part) in ("input-available", "approval-responded"):
                 # Keep what the approval request showed, such as a diff, until the result replaces it.
                 changed = {name: new for name, new in changed.items() if name == "status" or name not in sent}
             if not changed:
-                return sent
-            update = {"sessionUpdate": "tool_call_update", "toolCallId": self.call_id(message_id, part), **changed}
-        await self._send(update)
+                return
+        self._calls[key] = {**sent, **encoded}
+        while len(self._calls) > _MAX_CALLS:
+            self._calls.pop(next(iter(self._calls)))
+        await self._send({"sessionUpdate": kind, "toolCallId": self.call_id(message_id, part), **changed})
         if fields["status"] == "completed" and (entries := plan_of(part)) is not None:
             await self._send({"sessionUpdate": "plan", "entries": entries})
         if fields["status"] in ("completed", "failed"):
-            self._terminals.pop(str(p.call_id_of(part)), None)
-            return 0
-        return {**(sent or {}), **encoded}
-
-
-def _extent(part: Mapping[str, Any]) -> int:
-    """Return the number of characters that count as sent for a part that was sent completely."""
-    return len(p.text_of(part, *_TEXTS) or "")
+            self._terminals.pop(key[1], None)
+            self._calls[key] = None

@@ -34,22 +34,8 @@ from clew.fronts.cli.command import (
     option,
     print_error,
 )
-from clew.fronts.cli.commands import (
-    context,
-    history,
-    maintenance,
-    mcp_servers,
-    rules,
-    run,
-    sessions,
-    settings,
-    tokens,
-    transfer,
-    triggers,
-    usage,
-)
+from clew.fronts.cli.commands import COMMANDS
 from clew.fronts.cli.safe_text import plain
-from clew.fronts.remote.engine import RemoteEngine
 from clew.store.location import PostgresDatabase, lock_of, parse_url
 from clew.store.owner import read_owner
 
@@ -82,23 +68,8 @@ app = cyclopts.App(
     result_action="return_value",
     error_formatter=_usage,
 )
-_MODULES = (
-    run,
-    sessions,
-    history,
-    context,
-    usage,
-    transfer,
-    rules,
-    maintenance,
-    triggers,
-    settings,
-    mcp_servers,
-    tokens,
-)
-for _module in _MODULES:
-    for _command in _module.COMMANDS:
-        app.command(_command)
+for _name, _target in COMMANDS.items():
+    app.command(f"clew.fronts.cli.commands.{_target}", name=_name)
 
 
 @app.command
@@ -168,7 +139,7 @@ async def acp(
         tools = front.editor_tools(editor, terminals=terminals)
         read, write = front.own_stdio()
         async with open_store(store, write=True, make=True, tools=tools) as engine:
-            remote = isinstance(engine, RemoteEngine)
+            remote = not isinstance(engine, clew.Engine)
             await front.serve(
                 engine,
                 read,
@@ -266,6 +237,9 @@ def _http_front() -> Any:
 
 def run_command(words: Sequence[str]) -> int:
     """Run a command line; return the exit code."""
+    if not words or words[0].startswith("-"):
+        for name in COMMANDS:
+            app[name]  # imports the command: the help has a sentence of each
     try:
         with acting_as(local_user(), "cli"):
             return app(words) or 0

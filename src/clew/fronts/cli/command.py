@@ -11,7 +11,7 @@ import sys
 from collections.abc import AsyncIterator, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import cyclopts
 import msgspec
@@ -20,14 +20,15 @@ import clew
 from clew import errors as e
 from clew.config import default_store_url
 from clew.fronts.cli.safe_text import plain, plain_json
-from clew.fronts.operations.results import SessionShape, show_session
-from clew.fronts.remote.engine import RemoteEngine
-from clew.fronts.remote.wire import Wire
-from clew.fronts.token import load_token
 from clew.store.location import Location, Memory, PostgresDatabase, SqliteFile, lock_of, parse_url
 from clew.store.owner import read_owner, refuse_lost
 from clew.transcript.metadata import local_place
 from clew.transcript.session import Session
+
+# Imports inside functions: reading a store in this process takes neither the runtime nor the client of a server.
+if TYPE_CHECKING:
+    from clew.fronts.operations.results import SessionShape
+    from clew.fronts.remote.engine import RemoteEngine
 
 __all__ = [
     "EXIT_CODES",
@@ -49,7 +50,7 @@ __all__ = [
     "show",
 ]
 
-AnyEngine = clew.Engine | RemoteEngine
+AnyEngine: TypeAlias = "clew.Engine | RemoteEngine"
 """An engine in this process, or the engine of the server that owns the store."""
 
 
@@ -126,11 +127,11 @@ async def open_file(store: str | None) -> AsyncIterator[clew.Engine]:
 
 def _needs_writing(location: Location) -> bool:
     """Return whether an index must be rebuilt or changes imported, and no owner is there to do it."""
-    from clew.store.sql.sqlite.opening import needs_writing
-
     lock = lock_of(location)
     if not isinstance(location, SqliteFile) or (lock is not None and read_owner(lock) is not None):
         return False
+    from clew.store.sql.sqlite.opening import needs_writing
+
     return os.access(location.path, os.W_OK) and needs_writing(location.path)
 
 
@@ -153,6 +154,10 @@ async def find_server(store: str | None) -> RemoteEngine:
 
 async def _remote_engine(url: object, pid: object, error: e.ClewError) -> RemoteEngine:
     """Return the engine of the server at ``url``, after probing it; without an address raise ``error``."""
+    from clew.fronts.remote.engine import RemoteEngine
+    from clew.fronts.remote.wire import Wire
+    from clew.fronts.token import load_token
+
     if not isinstance(url, str):
         raise error
     token = load_token()
@@ -166,7 +171,7 @@ async def _remote_engine(url: object, pid: object, error: e.ClewError) -> Remote
 async def new_session(engine: AnyEngine, model: str | None, folder: Path | None = None) -> Session:
     """Create a session in a folder, by default the current one."""
     folder = folder or Path.cwd()
-    kind = await engine.store_kind() if isinstance(engine, RemoteEngine) else engine.store.url.partition(":")[0]
+    kind = engine.store.url.partition(":")[0] if isinstance(engine, clew.Engine) else await engine.store_kind()
     # Metadata that such a store requires.
     metadata = local_place(str(folder)) if kind == "json" else None
     return await engine.create_session(model=model, workspace_root=folder, metadata=metadata)
@@ -174,6 +179,8 @@ async def new_session(engine: AnyEngine, model: str | None, folder: Path | None 
 
 async def session_shapes(engine: AnyEngine, sessions: Iterable[Session]) -> list[SessionShape]:
     """Return sessions as HTTP returns them."""
+    from clew.fronts.operations.results import show_session
+
     sessions = tuple(sessions)
     if isinstance(engine, clew.Engine):
         # All at once: a file store would read each session for its status.

@@ -1,19 +1,18 @@
-"""A pending approval or question, asked on a terminal."""
+"""Pending approvals and questions, asked on a terminal one after the other."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal, Protocol
 
 from clew.fronts.cli.command import AnyEngine
-from clew.fronts.cli.diff import change_lines
-from clew.fronts.cli.render import Theme, call_details, indented
+from clew.fronts.cli.render import Theme, call_details, change_lines, indented
 from clew.fronts.cli.safe_text import one_line, plain
 from clew.live.base import Waiting
 from clew.session.turn.answers import Decision
 from clew.transcript.part import approval_of, call_id_of
 
-__all__ = ["UNATTENDED", "Asker", "Question"]
+__all__ = ["UNATTENDED", "ApprovalPrompt", "Asker", "Question"]
 
 UNATTENDED: Final = "no person at this terminal to ask"
 _ALLOW: Final = "allow? [y]es once{} · [n]o: "
@@ -50,6 +49,52 @@ class Asker(Protocol):
     def ask(self, question: str | None, words: Sequence[str] = ()) -> None: ...
 
 
+class ApprovalPrompt:
+    """Asks at most one question at a time."""
+
+    def __init__(self, engine: Callable[[], AnyEngine], terminal: Asker, theme: Theme) -> None:
+        self._engine = engine
+        self._terminal = terminal
+        self._theme = theme
+        self._question: Question | None = None
+
+    def __bool__(self) -> bool:
+        return self._question is not None
+
+    async def ask_next(self, session_id: str) -> None:
+        """Ask the next pending request, unless a question is open."""
+        waiting = (await self._engine().get_status(session_id)).waiting
+        while self._question is None and waiting:
+            self._question = Question(self._engine(), session_id, waiting[0])
+            if await self._question.begin(self._terminal, self._theme):
+                return
+            self._question = None
+            waiting = (await self._engine().get_status(session_id)).waiting
+
+    async def answer(self, words: str) -> None:
+        """Handle typed text, which may be only the first part of an answer."""
+        question, is_over = self._question, True
+        if question is not None:
+            try:
+                is_over = await question.take(words, self._terminal)
+            finally:
+                # After a refusal it may have been answered by another client; if not, it is asked again.
+                if is_over:
+                    self._close(question)
+
+    def close(self, tool_call_id: str | None = None) -> None:
+        """Close the open question; with ``tool_call_id`` only if it belongs to that call."""
+        question = self._question
+        if question is not None and tool_call_id in (None, question.wait.tool_call_id):
+            self._close(question)
+
+    def _close(self, question: Question) -> None:
+        # Another question may be open by now.
+        if self._question is question:
+            self._question = None
+            self._terminal.ask(None)
+
+
 class Question:
     """One pending request, until it is answered here or by another client."""
 
@@ -81,7 +126,7 @@ class Question:
         if only_once := offers is not None and not self._offers:
             self._decisions = _without("session", "project")
         waiting = (await self._engine.get_status(self._session_id)).waiting
-        self._all = [one.approval_id for one in waiting if one.approval_id is not None]
+        self._all = [wait.approval_id for wait in waiting if wait.approval_id is not None]
         question = given.get("question") if isinstance(given, Mapping) else None
         if self._stage == "answer" and isinstance(question, str):
             self._options = [str(option) for option in given.get("options") or ()]

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
-from rich.cells import cell_len, chop_cells
 
 from clew.fronts.cli.safe_text import one_line, plain
 from clew.live.base import Status
@@ -26,7 +25,9 @@ __all__ = [
     "Theme",
     "call_details",
     "call_line",
+    "change_lines",
     "damage_note",
+    "diff_line",
     "fallback_note",
     "history_lines",
     "indented",
@@ -55,6 +56,7 @@ _FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})")
 _ITEM: Final = re.compile(r" {0,3}(?:[-*+]|\d{1,9}[.)])(?:\s|$)")
 # Spaces that Python does not count as printable.
 _SPACES: Final = {0xA0: " ", 0x2009: " ", 0x202F: " ", 0x3000: "  ", ord("\r"): None}
+_DIFF_COLOURS: Final = {"+": "green", "-": "red", "@": "cyan"}
 
 
 class Theme:
@@ -110,8 +112,8 @@ class Reply:
             self._done, self._chars = self._done + 1, 0
 
     def _text(self, part: Part, width: int, final: bool) -> Iterator[str]:
-        said = p.text_of(part, "text", "reasoning") or ""
-        text = said[self._chars :]
+        full_text = p.text_of(part, "text", "reasoning") or ""
+        text = full_text[self._chars :]
         over = final or not p.is_growing(part)
         whole = text if over or not self._theme.by_block else split_blocks(text)[0]
         self._chars += len(whole)
@@ -125,7 +127,7 @@ class Reply:
             if whole.strip():
                 yield self._theme.block(whole, width) + ("\n" if over else "\n\n")
         elif whole or (over and self._chars):
-            yield self._theme.block(whole, width) + ("\n" if over and not said.endswith("\n") else "")
+            yield self._theme.block(whole, width) + ("\n" if over and not full_text.endswith("\n") else "")
 
     def unfinished(self, parts: Sequence[Part], width: int, rows: int) -> list[str]:
         """Return the live rows: the end of the growing text, and running calls."""
@@ -146,6 +148,8 @@ class Reply:
 
 def _wrapped(line: str, width: int) -> Iterator[str]:
     """Yield a line in rows of at most ``width`` cells, broken between words if possible."""
+    from rich.cells import cell_len, chop_cells  # only for a terminal
+
     while cell_len(line) > width:
         row = chop_cells(line, width)[0]
         space = row.rfind(" ") if line[len(row)] != " " else len(row)
@@ -194,15 +198,15 @@ def call_line(part: Part, theme: Theme, width: int, *, over: bool = False) -> st
         # Running or stopped: the output so far is not the result.
         mark, colour = _MARKS["output-denied" if over else "input-available"]
         output = p.output_of(part)
-        said = output.get("text") if isinstance(output, Mapping) else None
-        lines = (said if isinstance(said, str) else p.output_text(part) or "").splitlines()
+        output_text = output.get("text") if isinstance(output, Mapping) else None
+        lines = (output_text if isinstance(output_text, str) else p.output_text(part) or "").splitlines()
         result = f"stopped; last output: {lines[-1]}" if over and lines else "stopped" if over else ""
     elif state == "output-available":
         lines = [line for line in (p.output_text(part) or "").splitlines() if line.strip()]
         if code := p.exit_code_of(part):
             # The last line is the exit status. A failed command is a call with a result.
-            (mark, colour), said = _MARKS["output-error"], lines.pop() if lines else f"exit code {code}"
-            ended = f"  {one_line(said.strip('[]'), max(width // 3, 20))}"
+            (mark, colour), output_text = _MARKS["output-error"], lines.pop() if lines else f"exit code {code}"
+            ended = f"  {one_line(output_text.strip('[]'), max(width // 3, 20))}"
         more = f" (+{len(lines) - 1} line{'' if len(lines) == 2 else 's'})" if len(lines) > 1 else ""
         result = (lines[0] if lines else "" if ended else "(no output)") + more
     elif state == "output-error":
@@ -222,10 +226,10 @@ def _so_far(part: Part, width: int) -> list[str]:
         # A subagent: its current work, and the end of its text.
         does = " ".join(str(output[key]) for key in ("tool", "doing") if output.get(key))
         steps = f"step {output['steps']}" if output.get("steps") else ""
-        said = "\n".join(filter(None, (" · ".join(filter(None, (steps, does))), str(output.get("text") or ""))))
+        progress = "\n".join(filter(None, (" · ".join(filter(None, (steps, does))), str(output.get("text") or ""))))
     else:
-        said = p.output_text(part) or ""
-    given = plain(said.translate(_SPACES).expandtabs(4))
+        progress = p.output_text(part) or ""
+    given = plain(progress.translate(_SPACES).expandtabs(4))
     return [piece for line in given.splitlines()[-_SO_FAR:] for piece in _wrapped(line, width)][-_SO_FAR:]
 
 
@@ -277,6 +281,32 @@ def call_details(
         about = f"{target.get('permission')} {target.get('value')}: "
     why = plain(f"needs approval: {one_line(about + str(descriptor['reason']), 1_000)}")
     return asked + theme.style(indented(why, width), "dim") + "\n"
+
+
+def change_lines(tool: str, given: object, descriptor: object, theme: Theme, width: int = 1_000) -> list[str] | None:
+    """Return the change of a call as lines: a head with the counts, then the diff; None if the request has none."""
+    change: Any = descriptor.get("change") if isinstance(descriptor, Mapping) else None
+    if not isinstance(change, Mapping) or not isinstance(given, Mapping):
+        return None
+    added, removed, about = change.get("added"), change.get("removed"), change.get("note")
+    counts = f"{theme.style(f'+{added}', 'green')} {theme.style(f'−{removed}', 'red')}"
+    # The tool definitions of an MCP server have no path.
+    path, note = plain(str(given.get("path", ""))), plain(str(about)) if about else ""
+    from rich.cells import cell_len
+
+    head = f"{theme.style('?', 'yellow')} {theme.style(tool, 'bold')} {path}  {counts}"
+    # After the counts if it fits there, else below them.
+    if note and cell_len(f"? {tool} {path}  +{added} −{removed}  {note}") < width:
+        heads = [head + theme.style(f"  {note}", "dim")]
+    else:
+        heads = [head, *(theme.style(line, "dim") for line in indented(note, width).splitlines())]
+    return heads + [f"  {diff_line(line, theme)}" for line in str(change.get("diff") or "").splitlines()]
+
+
+def diff_line(line: str, theme: Theme) -> str:
+    """Return a line of a unified diff with its colour."""
+    shown, colour = plain(line.expandtabs(4)), _DIFF_COLOURS.get(line[:1])
+    return theme.style(shown, colour) if colour else shown
 
 
 def indented(text: str, width: int) -> str:

@@ -7,17 +7,17 @@ from pathlib import Path
 from typing import Literal
 
 from starlette.applications import Starlette
+from starlette.routing import Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from clew.address_space import REQUEST_BYTES, shortage
 from clew.errors import InvalidInput, StoreClosed
 from clew.fronts.http.auth import BearerTokens, Guard, check_origins
 from clew.fronts.http.chat import Chat
-from clew.fronts.http.endpoints import Endpoint, Paths, make_endpoints
-from clew.fronts.http.handlers import Handlers
+from clew.fronts.http.endpoints import Endpoint, make_endpoints
+from clew.fronts.http.handlers import Handlers, Pages
 from clew.fronts.http.identity import Authenticate, Engines
 from clew.fronts.http.log import RequestLog
-from clew.fronts.http.page import Pages
 from clew.fronts.http.problem import HANDLERS, SERVERS_LOG, ServerBusy, Shield, problem
 from clew.fronts.http.request_body import Bodies
 from clew.fronts.http.sse import Streams
@@ -58,7 +58,10 @@ def make_app(
     app = Starlette(exception_handlers=HANDLERS)
     login: Literal["token", "host"] = "token" if isinstance(authenticate, BearerTokens) else "host"
     routes = make_routes(engine, streams, workspace_root, page, create_chats=create_chats, login=login)
-    app.router = Paths(routes)
+    # A fixed last segment comes before a parameter. A redirect would echo the request's Host header; a path matches
+    # exactly or not at all.
+    routes.sort(key=lambda route: route.path.endswith("}"))
+    app.router = Router(routes, redirect_slashes=False)
     app.state.log_name = log_name
     app.state.bodies = Bodies(engine.config.server)
     guard = Guard(_ShutdownGuard(app, streams), authenticate=authenticate, hosts=hosts, origins=check_origins(origins))

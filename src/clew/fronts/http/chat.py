@@ -83,7 +83,11 @@ class Chat:
                 return no_content()  # created by its first message; nothing to resume yet
             raise
         options = read_query(request, AttachQuery)
-        batches = await engine.find_batches(session.id, replay=options.replay, message_id=options.message_id)
+        # The header of a client that reconnects by itself is newer than the address it keeps.
+        after = request.headers.get("last-event-id") or options.after
+        batches = await engine.find_batches(
+            session.id, replay=options.replay, message_id=options.message_id, after=after
+        )
         return no_content() if batches is None else self._stream(batches)
 
     async def chat(self, request: Request) -> Any:

@@ -8,34 +8,32 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import Any, Final, TypeAlias
 from weakref import WeakValueDictionary
 
 import msgspec
 from starlette.requests import Request
-from starlette.routing import Route, Router
+from starlette.routing import Match, Route
 from starlette.types import Receive, Scope, Send
 
 from clew.actor import ADMIN, acting_as
-from clew.convert import convert
-from clew.fronts.http.answer import answer, answer_messages, json_response, no_content
-from clew.fronts.http.identity import Engines, route_path
-from clew.fronts.http.kept_answers import KeptAnswers, Place
+from clew.fronts.http.answer import answer, answer_messages, no_content
+from clew.fronts.http.identity import Engines
 from clew.fronts.http.log import about_session
 from clew.fronts.http.request_body import MAX_BODY, read_body, read_bytes
 from clew.fronts.http.request_query import read_query
-from clew.fronts.operations import OPERATIONS, Operation
 from clew.fronts.operations import results as r
+from clew.fronts.operations.conversion import show
+from clew.fronts.operations.table import OPERATIONS, Operation
 from clew.session.api import Engine
 
-__all__ = ["Endpoint", "Handler", "Paths", "make_endpoints"]
+__all__ = ["Endpoint", "Handler", "make_endpoints"]
 
 Handler: TypeAlias = Callable[[Request], Awaitable[Any]]
 _Uploads: TypeAlias = WeakValueDictionary[str | None, asyncio.Lock]
 """A lock for each owner who uploads a file."""
-_SHOW_SECRET: Final = ("webhooks.add", "webhooks.rotate")
 _LOOKUPS: Final = {"session_id": "get_session", "schedule_id": "schedules.get", "name": "webhooks.get"}
 
 
@@ -63,39 +61,10 @@ class Endpoint(Route):
             # The response to a HEAD request would never end.
             self.methods.discard("HEAD")
 
-
-class Paths(Router):
-    """A router that finds candidates by the number of segments and the last segment, instead of trying every route."""
-
-    def __init__(self, endpoints: Sequence[Endpoint]) -> None:
-        # A redirect would echo the request's Host header; a path matches exactly or not at all.
-        super().__init__(endpoints, redirect_slashes=False)
-        self._alike: dict[tuple[int, str], Router] = {}
-        for shape in {_shape(endpoint.path) for endpoint in endpoints if not endpoint.path.endswith("}")}:
-            candidates = [one for one in endpoints if _may_match(one.path, shape)]
-            # A fixed last segment with its own route takes precedence over a parameter.
-            fixed = {one.path.rpartition("/")[0] for one in candidates if _shape(one.path) == shape}
-            matching = [
-                one for one in candidates if _shape(one.path) == shape or one.path.rpartition("/")[0] not in fixed
-            ]
-            self._alike[shape] = Router(matching, redirect_slashes=False)
-
-    async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
-        matching = self._alike.get(_shape(route_path(scope))) if scope["type"] == "http" else None
-        if matching is not None:
-            await matching.app(scope, receive, send)
-        else:
-            await super().app(scope, receive, send)
-
-
-def _shape(path: str) -> tuple[int, str]:
-    return path.count("/"), path.rpartition("/")[2]
-
-
-def _may_match(template: str, shape: tuple[int, str]) -> bool:
-    """Return whether a path of this shape can match the template; a ``path`` parameter spans any number of segments."""
-    slashes, last = _shape(template)
-    return ":path}" in template or (slashes == shape[0] and (last == shape[1] or last.endswith("}")))
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Match whatever the method is, which is refused here: no other path is meant."""
+        match, child_scope = super().matches(scope)
+        return Match.FULL if match is Match.PARTIAL else match, child_scope
 
 
 def make_endpoints(engines: Engines, handler_objects: Iterable[object]) -> list[Endpoint]:
@@ -104,7 +73,7 @@ def make_endpoints(engines: Engines, handler_objects: Iterable[object]) -> list[
         name: getattr(one, name) for one in handler_objects for name in vars(type(one)) if not name.startswith("_")
     }
     endpoints: list[Endpoint] = []
-    cache, uploads = KeptAnswers(engines.whole), _Uploads()
+    uploads = _Uploads()
     for path, group in itertools.groupby(OPERATIONS, key=lambda operation: operation.path):
         operations = tuple(group)
         answering: list[Handler] = []
@@ -112,15 +81,15 @@ def make_endpoints(engines: Engines, handler_objects: Iterable[object]) -> list[
             handler = handlers.pop(operation.name.replace(".", "_"), None)
             if handler is None and operation.served:
                 raise TypeError(f"no handler for {operation.name}")
-            answering.append(handler or _call_facade(engines, operation, cache, uploads))
+            answering.append(handler or _call_facade(engines, operation, uploads))
         endpoints.append(Endpoint(path, operations, answering))
     if handlers:
         raise TypeError(f"not in the table of operations: {', '.join(handlers)}")
     return endpoints
 
 
-def _call_facade(engines: Engines, operation: Operation, cache: KeptAnswers, uploads: _Uploads) -> Handler:
-    async def answer_with(engine: Engine, arguments: dict[str, Any], place: Place | None) -> Any:
+def _call_facade(engines: Engines, operation: Operation, uploads: _Uploads) -> Handler:
+    async def answer_with(engine: Engine, arguments: dict[str, Any]) -> Any:
         with acting_as(engine.owner or ADMIN, "http"):
             called = attrgetter(operation.name)(engine)(**arguments)
             if operation.raw is not None:
@@ -130,22 +99,13 @@ def _call_facade(engines: Engines, operation: Operation, cache: KeptAnswers, upl
         if operation.answer is None:
             return no_content()
         if operation.answer is r.MessageList:
-            response = await answer_messages(value)
-        else:
-            shown = await _show(engine, operation, arguments, value)
-            started = isinstance(shown, r.RewoundShape) and shown.message_id is not msgspec.UNSET
-            response = answer(shown, list(operation.answers)[-1 if started else 0])
-        if place is not None:
-            cache.keep(place, value, bytes(response.body))
-        return response
+            return await answer_messages(value)
+        shown = await show(engine, operation, arguments, value)
+        started = isinstance(shown, r.RewoundShape) and shown.message_id is not msgspec.UNSET
+        return answer(shown, list(operation.answers)[-1 if started else 0])
 
     async def handle(request: Request) -> Any:
         engine = engines.of(request)
-        # Cached responses were made for the administrator.
-        place = cache.place(request, operation) if engine is engines.whole else None
-        cached = cache.find(place) if place is not None else None
-        if cached is not None:
-            return json_response(cached)
         arguments: dict[str, Any] = {operation.parameter(name): one for name, one in request.path_params.items()}
         if arguments and (operation.found_first or operation.method in ("PATCH", "PUT")):
             name, value = next(iter(arguments.items()))
@@ -157,35 +117,10 @@ def _call_facade(engines: Engines, operation: Operation, cache: KeptAnswers, upl
             # Read one large body per owner at a time; the next waits until it is processed.
             async with uploads.setdefault(engine.owner, asyncio.Lock()):
                 arguments[operation.raw] = await read_bytes(request, limit)
-                return await answer_with(engine, arguments, place)
+                return await answer_with(engine, arguments)
         elif operation.body is not None:
             body = await read_body(request, operation.body, limit=limit, optional=operation.optional)
             arguments |= body.arguments()
-        return await answer_with(engine, arguments, place)
+        return await answer_with(engine, arguments)
 
     return handle
-
-
-async def _show(engine: Engine, operation: Operation, arguments: Mapping[str, Any], value: Any) -> Any:
-    """Return the facade's result in the shape the operation answers with."""
-    kind = operation.answer
-    if kind is r.SessionShape:
-        return r.show_session(value, await engine.get_status(value.id))
-    if kind is r.SessionPage:
-        checked = None if value.unsettled is None else value.unsettled | (value.failed or frozenset())
-        statuses = await engine.statuses((one.id for one in value.sessions), unsettled=checked)
-        return r.SessionPage([r.show_session(one, statuses[one.id]) for one in value.sessions], value.next_cursor)
-    if kind is r.QueueShape:
-        status = await engine.get_status(arguments["session_id"])
-        return r.QueueShape(value, status.paused, status.paused_by)
-    if kind is r.RewoundShape:
-        return r.show_rewound(value)
-    if kind is r.WebhookShape:
-        return r.show_webhook(value, secret=operation.name in _SHOW_SECRET)
-    if kind is r.WebhookList:
-        return r.WebhookList([r.show_webhook(webhook) for webhook in value])
-    if kind is r.RuleList:
-        return convert({"rules": value}, r.RuleList, from_attributes=True)
-    if kind in (r.SubmissionShape, r.ExplainedShape):
-        return convert(value, kind, from_attributes=True)
-    return value if operation.envelope is None else kind(value)

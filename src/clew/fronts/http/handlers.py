@@ -1,4 +1,6 @@
-"""Operations that HTTP answers in its own way: event streams, files, deliveries, and the server's own state."""
+"""Operations that HTTP answers in its own way: event streams, files, deliveries, the server's own state,
+and the page.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,10 @@ from typing import Any, Final, Literal
 
 import msgspec
 from starlette.requests import Request
+from starlette.responses import Response
 
 from clew import __version__
-from clew.errors import Conflict, SignatureInvalid, StoreError
+from clew.errors import Conflict, NotFound, SignatureInvalid, StoreError
 from clew.fronts.http.answer import HEADERS, PiecewiseResponse, answer
 from clew.fronts.http.auth import Failures
 from clew.fronts.http.identity import Engines
@@ -25,13 +28,14 @@ from clew.fronts.operations.operation import Nothing
 from clew.fronts.operations.results import Health, ServerShape, SessionList, show_session
 from clew.fronts.operations.sessions import ExportQuery
 from clew.fronts.samples import fill
+from clew.fronts.web.page import Page, PageFile
 from clew.interop.formats import FORMATS
 from clew.session.api import Engine
 from clew.transcript.session import Session
 from clew.triggers.router import Duplicate
 from clew.triggers.webhooks import MAX_DELIVERY, Challenge
 
-__all__ = ["MAX_EVENT", "Handlers"]
+__all__ = ["MAX_EVENT", "Handlers", "Pages"]
 
 MAX_EVENT: Final = 256 * 1024
 _MAX_SHORT_VALUE_BYTES: Final = 4 * 1024
@@ -191,3 +195,33 @@ class Handlers:
             if self._unsigned_deliveries.too_many():
                 raise RateLimited("too many deliveries without a valid signature; try again later") from None
             raise
+
+
+class AssetNotFound(NotFound):
+    code = "asset_not_found"
+
+
+class Pages:
+    """The handlers of the page at ``/`` and its files below ``/assets/``, which need no token.
+
+    Nothing in a request becomes a path.
+    """
+
+    def __init__(self, page: Page) -> None:
+        self._page = page
+
+    async def page(self, request: Request) -> Any:
+        return _serve(request, self._page.index)
+
+    async def asset(self, request: Request) -> Any:
+        file = self._page.assets.get(request.path_params["file"])
+        if file is None:
+            raise AssetNotFound("the page has no such file")
+        return _serve(request, file)
+
+
+def _serve(request: Request, file: PageFile) -> Response:
+    etags = [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]
+    if file.headers["etag"] in etags or etags == ["*"]:
+        return Response(None, 304, file.headers)
+    return PiecewiseResponse(file.data, 200, {**file.headers, "content-type": file.media_type})

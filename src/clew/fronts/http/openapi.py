@@ -13,9 +13,9 @@ from typing import Any, Final
 import msgspec
 
 from clew import __version__
-from clew.fronts.operations import OPERATIONS, Operation
 from clew.fronts.operations.operation import JSON
 from clew.fronts.operations.results import Part, Problem
+from clew.fronts.operations.table import OPERATIONS, Operation
 
 __all__ = ["make_document"]
 

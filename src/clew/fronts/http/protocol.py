@@ -14,7 +14,7 @@ import fcntl
 import secrets
 import sys
 import termios
-from typing import Any, Final
+from typing import Final
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -51,7 +51,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self.transport.abort()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as its parent has it
-        super().connection_made(_JoiningTransport(transport, self.loop))
+        super().connection_made(transport)
         self._set_deadline(self._limits.head_s)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -122,7 +122,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._deadline = None
         if seconds is not None:
             self._deadline = self.loop.call_later(seconds, self._on_deadline, seconds)
-            self._unsent = self._count_unsent()
+            self._unsent = self._count_unsent() if self._stranger else 0
 
     def _on_deadline(self, seconds: float) -> None:
         # The data may have arrived while reading is paused, and a client still reading the last response is not idle.
@@ -138,7 +138,10 @@ class BoundedProtocol(HttpToolsProtocol):
         return not self._stranger or self._count_unsent() < self._unsent
 
     def _count_unsent(self) -> int:
-        """Return the number of bytes the peer has not received yet, including the kernel's send buffer of megabytes."""
+        """Return the number of bytes the peer has not received yet, including the kernel's send buffer of megabytes.
+
+        Only this shows that a visitor without a token reads a file of the page, but slowly.
+        """
         unsent = self.transport.get_write_buffer_size()
         with contextlib.suppress(OSError, ValueError, AttributeError):
             fd = self.transport.get_extra_info("socket").fileno()
@@ -159,56 +162,3 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._unread_timer is not None:
             self._unread_timer.cancel()
             self._unread_timer = None
-
-
-class _JoiningTransport(asyncio.Transport):
-    """A transport that sends a response head together with data that follows immediately, in one system call."""
-
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__()
-        self._target = transport
-        self._loop = loop
-        self._head = b""
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        if self._head:
-            data, self._head = self._head + data, b""
-        elif bytes(data[:5]) == b"HTTP/":
-            self._head = bytes(data)
-            self._loop.call_soon(self._flush)
-            return
-        self._target.write(data)
-
-    def _flush(self) -> None:
-        if self._head:
-            head, self._head = self._head, b""
-            self._target.write(head)
-
-    def close(self) -> None:
-        self._flush()
-        self._target.close()
-
-    def abort(self) -> None:
-        self._head = b""
-        self._target.abort()
-
-    def get_write_buffer_size(self) -> int:
-        return len(self._head) + self._target.get_write_buffer_size()
-
-    def is_closing(self) -> bool:
-        return self._target.is_closing()
-
-    def get_extra_info(self, name: str, default: object = None) -> Any:
-        return self._target.get_extra_info(name, default)
-
-    def get_protocol(self) -> asyncio.BaseProtocol:
-        return self._target.get_protocol()
-
-    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        self._target.set_protocol(protocol)
-
-    def pause_reading(self) -> None:
-        self._target.pause_reading()
-
-    def resume_reading(self) -> None:
-        self._target.resume_reading()

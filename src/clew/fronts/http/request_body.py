@@ -19,14 +19,13 @@ import msgspec
 from starlette.requests import Request
 
 from clew.config import ServerConfig
-from clew.convert import convert, convert_json
+from clew.convert import convert, convert_json, explain_type_error
 from clew.errors import InvalidInput, UnsupportedValue
 from clew.fronts.http.acceptor import SETTLED_S
 from clew.fronts.http.auth import STRANGER
 from clew.fronts.http.problem import BadRequest, BodyTooLarge, BodyTooSlow, ServerBusy
 from clew.transcript.metadata import check_metadata_size
 from clew.transcript.value_check import check_value
-from clew.type_error import explain_type_error
 
 __all__ = ["MAX_BODY", "MAX_CHAT_BODY", "Bodies", "parse", "parse_raw", "read_body", "read_bytes"]
 

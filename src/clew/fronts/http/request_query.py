@@ -10,10 +10,9 @@ import msgspec
 from msgspec import inspect
 from starlette.requests import Request
 
-from clew.convert import convert
+from clew.convert import convert, explain_type_error
 from clew.errors import InvalidInput
 from clew.transcript.value_check import check_value
-from clew.type_error import explain_type_error
 
 __all__ = ["read_query"]
 

@@ -71,6 +71,8 @@ _MAX_DRAIN_S: Final = 86_400.0
 _UVICORN_GRACE_S: Final = 2
 _AFTER_TURN_S: Final = 1.0
 """Time for work after a turn, such as titles, at shutdown."""
+_SWITCH_S: Final = 0.0002
+"""The interpreter's switch interval in this process; its default, 5 ms, delays each wakeup beside a busy thread."""
 _LAST_LOG_S: Final = 0.2
 """Time to write the last log line when the server is cut off."""
 _CUT_OFF: Final = "shutdown timed out and running work was cut off; open turns are settled at the next start"
@@ -209,12 +211,17 @@ async def _serve(
         authenticate = BearerTokens(token.value, functools.partial(_find_owner, owners))
         app = make_app(engine, authenticate=authenticate, hosts=hosts, streams=streams, workspace_root=root)
 
+        loading: list[asyncio.Task[None]] = []
+
         def ready() -> None:
-            # Everything loaded so far stays in memory; scanning it in each full collection would delay all streams.
+            # Settings of this process. Everything loaded so far stays in memory; scanning it in each full collection
+            # would delay all streams. Beside an export or a search, a prompt needs the interpreter dozens of times.
             gc.freeze()
+            sys.setswitchinterval(_SWITCH_S)
             engine.store.announce(base)
             page = f"{base}/#token={token.value}"
             print(f"clew {page}", flush=True)
+            loading.append(asyncio.get_running_loop().create_task(engine.preload()))
             if open_page:
                 stack.callback(open_browser(page, data_folder()))
 
@@ -230,7 +237,8 @@ async def _serve(
         streams.close()
         # Close the engine first: its runs settle, and their viewers see how they ended.
         stop.unsettled = await engine.close(_AFTER_TURN_S)
-    run_log.cancel()
+    for task in (run_log, *loading):
+        task.cancel()
     await serving
     return 0 if stop.is_settled else 1
 

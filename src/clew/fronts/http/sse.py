@@ -78,15 +78,23 @@ async def chunk_frames(batches: AsyncIterator[Sequence[Chunk]]) -> AsyncGenerato
         async for batch in source:
             data = batch.encoded if isinstance(batch, Batch) else None
             if data is None:
-                data = b"".join([b"data: %b\n\n" % encode_chunk(chunk) for chunk in batch])
                 if isinstance(batch, Batch):
                     # Other viewers of this run at the same position send the same bytes.
-                    batch.encoded = data
+                    data = batch.encoded = b"".join(map(_frame, batch, batch.cursors()))
+                else:
+                    data = b"".join(map(_frame, batch))
             if isinstance(batch, Batch) and batch.is_last:
                 yield LastFrame(data + _DONE)
                 return
             yield data
     yield LastFrame(_DONE)
+
+
+def _frame(chunk: Chunk, cursor: str | None = None) -> bytes:
+    """Encode one chunk, with the position after it as the event's id."""
+    if cursor is None:
+        return b"data: %b\n\n" % encode_chunk(chunk)
+    return b"id: %b\ndata: %b\n\n" % (cursor.encode(), encode_chunk(chunk))
 
 
 class Streams:

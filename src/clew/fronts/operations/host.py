@@ -19,7 +19,7 @@ from clew.fronts.operations.results import (
     SessionList,
 )
 from clew.mcp_server import McpServer
-from clew.session.api.engine import AgentList
+from clew.session.api.operations import AgentList
 from clew.session.api.prompts import SavedPrompt
 from clew.session.api.settings import SettingsShape
 from clew.tools.mcp_tools import ServerState

@@ -8,28 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import attrgetter
-from typing import Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from clew.live.base import Status
 from clew.providers.base import ModelListing
-from clew.session.api.engine import ReplicaShape
+from clew.session.api.operations import ReplicaShape
 from clew.session.api.prompts import SavedPrompt
-from clew.session.history.rewind import Rewound
 from clew.session.history.tree import ReflogEntry
-from clew.session.turn.rules_service import KeptRule
 from clew.store.base import Damage
 from clew.tools.mcp_tools import ServerState
 from clew.transcript.message import Message
 from clew.transcript.metadata import PausedBy
-from clew.transcript.rule import Mode
+from clew.transcript.rule import KeptRule, Mode
 from clew.transcript.session import Model, Session, Spend
 from clew.triggers.values.routing import Routing
 from clew.triggers.values.schedule import Schedule
 from clew.triggers.values.signature import Scheme
 from clew.triggers.values.webhook import Webhook
+
+if TYPE_CHECKING:
+    from clew.session.history.rewind import Rewound
 
 ModelName = Annotated[str, Meta(description="provider/model[:variant]", examples=["demo/echo"])] | dict[str, Any]
 """A model in a request body: ``provider/model`` with an optional ``:variant``, or its parts."""

@@ -109,11 +109,13 @@ class AnswerBody(Arguments):
 
 class AttachQuery(Arguments):
     """With ``replay``, the stream starts with the first part of the live message, otherwise with new chunks.
-    ``message_id`` selects the turn that has this message, which may be over.
+    ``message_id`` selects the turn that has this message, which may be over. ``after``, or the header
+    ``Last-Event-ID``, is the id of the last event the client has: the stream continues with the next one.
     """
 
     replay: bool = True
     message_id: str | None = None
+    after: str | None = None
 
 
 class ChatBody(msgspec.Struct, rename="camel"):

@@ -22,10 +22,9 @@ from clew.interop.programs.import_report import Arrival, Program
 from clew.interop.session_file import MAX_FILE_BYTES
 from clew.permissions.rules import MAX_PATTERN_CHARS, MAX_RULES
 from clew.session.history.files import FileList
-from clew.session.turn.rules_service import KeptRule
 from clew.store.base import SearchPage
 from clew.transcript.message import Message
-from clew.transcript.rule import Mode
+from clew.transcript.rule import KeptRule, Mode
 
 __all__ = ["OPERATIONS", "PERMISSION_OPERATIONS", "TRANSFER_OPERATIONS"]
 

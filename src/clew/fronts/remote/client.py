@@ -19,9 +19,8 @@ from clew.fronts.remote.wire import Gone, Wire
 from clew.live.base import Event, Status, Waiting
 from clew.session.prompt.submission import TurnOutcome
 from clew.transcript import chunk as chunks
-from clew.transcript.seen import Seen
 from clew.transcript.session import Model
-from clew.transcript.turn_state import is_run
+from clew.transcript.stream_cursor import StreamChunk, StreamPosition
 
 if TYPE_CHECKING:
     from clew.session.turn.answers import Decision
@@ -161,47 +160,40 @@ class AsyncClient(RemoteEngine):
         return AsyncTurn(self, session_id, message_id)
 
     async def attach(
-        self, session_id: str, *, replay: bool = True, message_id: str | None = None
-    ) -> AsyncIterator[dict[str, Any]]:
-        """Follow the running turn, or the turn of a message; each chunk comes once, however often the connection drops.
+        self, session_id: str, *, replay: bool = True, message_id: str | None = None, after: str | None = None
+    ) -> AsyncIterator[StreamChunk]:
+        """Follow the running turn, or the turn of a message, across dropped connections: each chunk comes once.
 
-        Without ``replay`` a dropped connection raises: without the beginning, the position is unknown.
+        A ``data-reset`` chunk says that a message begins again: drop what you have of it. Without ``replay`` a dropped
+        connection raises: without the beginning, the position is unknown.
         """
-        if replay:
-            chunks_source = self.follow_seen(session_id, message_id, Seen())
+        if replay or after is not None:
+            chunks_source = self.follow_from(session_id, message_id, StreamPosition(after))
         else:
             chunks_source = super().attach(session_id, replay=False, message_id=message_id)
         async with _closing(chunks_source) as source:
             async for chunk in source:
                 yield chunk
 
-    async def follow_seen(self, session_id: str, message_id: str | None, seen: Seen) -> AsyncIterator[dict[str, Any]]:
-        """Yield the rest of a turn that was seen in part."""
+    async def follow_from(
+        self, session_id: str, message_id: str | None, position: StreamPosition
+    ) -> AsyncIterator[StreamChunk]:
+        """Yield the rest of a turn from a position, which moves along."""
         backoff = _Backoff(self._patience_s)
         while True:
-            if seen.began:
-                seen.join_again()
-            is_news = False
             try:
-                async with _closing(super().attach(session_id, message_id=message_id)) as source:
+                rest = super().attach(session_id, message_id=message_id, after=position.cursor)
+                async with _closing(rest) as source:
                     async for chunk in source:
                         backoff.reset()
                         with self._wire.reading():
                             # Remember the message: by the next attempt its run may be over, and another run's chunks
                             # must not follow.
                             message_id = message_id or (chunk.get("messageMetadata") or {}).get("user_message_id")
-                            unseen = seen.take(chunk)
-                        is_news = is_news or bool(unseen)
-                        for fresh in unseen:
-                            yield fresh
-                if not (seen.goes_on and seen.turn_id):
-                    return
-                # A turn may continue in another message, after a reminder or an unnoticed cut. That one may be over, or
-                # wait for an answer: attach once more to get what it holds.
-                if is_run((await self.turn(seen.turn_id)).status):
-                    await backoff.wait_next()
-                elif seen.asks or not is_news:
-                    return
+                            fresh = position.take(chunk)
+                        for one in fresh:
+                            yield one
+                return
             except e.StoreError as error:
                 await backoff.after(error)
 
@@ -252,7 +244,8 @@ class AsyncTurn(Generic[T]):
     """An accepted prompt and its turn: AI SDK chunks, each once and already durable.
 
     A loop over it ends when the turn ends or waits for a person; a new loop, after an answer or a break, continues with
-    the chunks not seen yet. Leaving a loop does not affect the run. Only one loop at a time.
+    the next chunk. A ``data-reset`` chunk says that a message follows again from its first part: drop what you have of
+    it. Leaving a loop does not affect the run. Only one loop at a time.
     """
 
     def __init__(
@@ -261,11 +254,11 @@ class AsyncTurn(Generic[T]):
         self.session_id = session_id
         self.message_id = message_id
         self._client = client
-        self._seen = Seen()
+        self._position = StreamPosition()
         self._read = read
 
-    def __aiter__(self) -> AsyncIterator[dict[str, Any]]:
-        return self._client.follow_seen(self.session_id, self.message_id, self._seen)
+    def __aiter__(self) -> AsyncIterator[StreamChunk]:
+        return self._client.follow_from(self.session_id, self.message_id, self._position)
 
     async def chunks(self) -> AsyncIterator[chunks.Chunk]:
         """Yield the chunks as typed values."""

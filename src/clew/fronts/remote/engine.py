@@ -19,39 +19,29 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from clew.convert import convert, convert_json
+from clew.convert import convert_json
 from clew.errors import MessageNotFound
-from clew.fronts.operations import BY_NAME, OPERATIONS, Operation
 from clew.fronts.operations import results as r
+from clew.fronts.operations.conversion import restore
+from clew.fronts.operations.table import BY_NAME, OPERATIONS, Operation
 from clew.fronts.remote.wire import Gone, Wire, segment
 from clew.ids import is_alias, is_message_id
 from clew.live.base import Event
-from clew.permissions.explain import Explanation
-from clew.session.api import Operations, SessionList
-from clew.session.history.rewind import Rewound
+from clew.session.api import Operations
 from clew.session.prompt.submission import Submission, TurnOutcome
 from clew.store.base import Blob, Damage
-from clew.transcript.rule import Rule
 from clew.transcript.session import Session
+from clew.transcript.stream_cursor import StreamChunk
 from clew.transcript.turn_state import OPEN
 from clew.triggers.events import Events
 from clew.triggers.schedules import Schedules
 from clew.triggers.values.routing import Routing
-from clew.triggers.values.webhook import Webhook
 from clew.triggers.webhooks import Webhooks
 
 __all__ = ["RemoteEngine"]
 
 _DONE_FRAME: Final = b"[DONE]"
 _FOLDER_PARAMETERS: Final = ("workspace", "workspace_root")
-_FACADE_TYPES: Final[Mapping[Any, Any]] = {
-    r.SessionShape: Session,
-    r.SessionPage: SessionList,
-    r.SessionList: list[Session],
-    r.RuleList: tuple[Rule, ...],
-    r.ExplainedShape: Explanation,
-}
-"""The facade's return types where they differ from the response."""
 
 
 def _make_remote(operation: Operation, method: Callable[..., Any]) -> Callable[..., Any]:
@@ -72,7 +62,7 @@ def _make_remote(operation: Operation, method: Callable[..., Any]) -> Callable[.
         path, _, query = _request(operation, _arguments(signature, self, args, kwargs))
         started = done = False
         async with contextlib.aclosing(self._wire.frames(path, query)) as frames:
-            async for frame in frames:
+            async for id_, frame in frames:
                 started, done = True, frame == _DONE_FRAME
                 if done:
                     continue
@@ -84,7 +74,7 @@ def _make_remote(operation: Operation, method: Callable[..., Any]) -> Callable[.
                     else:
                         # Return chunks unchanged, with unknown fields.
                         value = convert_json(frame, operation.streams)
-                        value = msgspec.json.decode(frame) if operation.streams is r.Chunk else value
+                        value = StreamChunk(msgspec.json.decode(frame), id_) if operation.streams is r.Chunk else value
                 yield value
         if operation.streams is r.Chunk and started and not done:
             raise Gone(f"the server at {self._wire.url} closed the connection in the middle of a stream")
@@ -255,10 +245,9 @@ def _restore(
     engine: Any, operation: Operation, arguments: Mapping[str, Any], headers: Mapping[str, str], data: bytes
 ) -> Any:
     """Return the value that the facade would have returned."""
-    kind = operation.answer
-    if kind is None:
+    if operation.answer is None:
         return None
-    if kind is bytes:
+    if operation.answer is bytes:
         if not headers.get("content-disposition", "").startswith("attachment"):
             raise ValueError("expected a file response")
         if operation.name != "blob":
@@ -266,21 +255,4 @@ def _restore(
         if sha256(data).hexdigest() != arguments["sha256"]:
             raise ValueError("blob digest mismatch")
         return Blob(arguments["sha256"], headers["content-type"], data)
-    if kind in (r.WebhookShape, r.WebhookList):
-        shown = msgspec.json.decode(data)
-        hooks = tuple(convert({"secret": "", **one}, Webhook) for one in shown.get("webhooks", [shown]))
-        return hooks[0] if kind is r.WebhookShape else hooks
-    if kind is r.QueueShape:
-        return convert_json(data, r.QueueShape).messages
-    if operation.envelope is not None:
-        data = bytes(convert_json(data, dict[str, msgspec.Raw])[operation.envelope])
-        kind = _FACADE_TYPES.get(kind) or msgspec.structs.fields(kind)[0].type
-    value = convert_json(data, _FACADE_TYPES.get(kind, kind))
-    if isinstance(value, r.SubmissionShape):
-        return RemoteSubmission(engine, arguments["session_id"], value.message_id, value.queued)
-    if isinstance(value, r.RewoundShape):
-        submission = None
-        if isinstance(value.message_id, str):
-            submission = RemoteSubmission(engine, arguments["session_id"], value.message_id, value.queued is True)
-        return Rewound(value.head_turn_id, value.hidden, value.draft, submission)
-    return value
+    return restore(operation, data, lambda id_, queued: RemoteSubmission(engine, arguments["session_id"], id_, queued))

@@ -186,8 +186,11 @@ class Wire:
                 raise self.bad(f"it answered {status} to {method} {path}")
         return headers, answer
 
-    async def frames(self, path: str, query: Mapping[str, Any] | None = None) -> AsyncGenerator[bytes, None]:
-        """Yield the ``data:`` of each event of a stream, until it ends; nothing if there is no stream."""
+    async def frames(
+        self, path: str, query: Mapping[str, Any] | None = None
+    ) -> AsyncGenerator[tuple[str | None, bytes], None]:
+        """Yield the ``id:`` and the ``data:`` of each event of a stream, until it ends; nothing if there is no
+        stream."""
         async with self._exchange("GET", path, None, query, "text/event-stream") as (status, headers, reader):
             streams = headers.get("content-type", "").startswith("text/event-stream")
             if status == 204:
@@ -204,8 +207,9 @@ class Wire:
                 while (end := buffer.find(b"\n\n", start)) >= 0:
                     frame, start = bytes(buffer[:end]), 0
                     del buffer[: end + 2]
-                    if frame.startswith(b"data: "):
-                        yield frame[6:]
+                    id_, _, data = frame.rpartition(b"\n")
+                    if data.startswith(b"data: "):
+                        yield id_[4:].decode() if id_.startswith(b"id: ") else None, data[6:]
                 if len(buffer) > _MAX_FRAME_BYTES:
                     raise self.bad("an event of its stream is too large")
 

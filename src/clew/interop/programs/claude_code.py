@@ -155,9 +155,9 @@ class _Reader:
     def _answer(self, record: Record, message: Record, own: str, where: str) -> None:
         reading = self.reading
         blocks = list(_blocks(message))
-        parts = [part for block in blocks for part in self._said(block, record, where)]
+        parts = [part for block in blocks for part in self._parts_of(block, record, where)]
         model = text(message, "model")
-        said = [part["text"] for part in parts if part["type"] == "text"]
+        texts = [part["text"] for part in parts if part["type"] == "text"]
         known = self._answers.get(text(message, "id") or "")
         before = reading.find(text(record, "parentUuid"))
         while before is not None and before.kind == "note":
@@ -197,7 +197,7 @@ class _Reader:
         if known.usage is not None and (asked := text(record, "requestId")) is not None:
             known.noted = {"request_id": asked}
         if record.get("isApiErrorMessage") is True:
-            known.stopped, known.why = "failed", "\n".join(said) or None
+            known.stopped, known.why = "failed", "\n".join(texts) or None
 
     def _user(self, record: Record, message: Record, own: str, where: str) -> None:
         reading, blocks = self.reading, list(_blocks(message))
@@ -209,8 +209,8 @@ class _Reader:
         self._place = {"call_id": results[0]["tool_use_id"]} if caller is not None else {}
         for block in results:
             self._result(block, record, where)
-        said = [part for block in blocks if block not in results for part in self._said(block, record, where)]
-        if caller is not None and not said:
+        spoken = [part for block in blocks if block not in results for part in self._parts_of(block, record, where)]
+        if caller is not None and not spoken:
             # A result is part of the answer with the call, so its children are children of that answer.
             reading.alias(own, caller)
             reading.last = caller
@@ -218,12 +218,12 @@ class _Reader:
             if "toolUseResult" in record:
                 self._preserve_result(record, where, caller)
             return
-        words = "\n".join(part["text"] for part in said if part["type"] == "text")
+        words = "\n".join(part["text"] for part in spoken if part["type"] == "text")
         before = reading.find(text(record, "parentUuid")) or reading.last
         if words.startswith(_INTERRUPTED) and before is not None and before.kind == "answer":
             before.stopped, before.why = "aborted", words[:200]
         kind: Any = "aside" if record.get("isMeta") is True or words.startswith(_INTERRUPTED) else "prompt"
-        entry = self._entry(record, own, where, kind=kind if said else "note", parts=said)
+        entry = self._entry(record, own, where, kind=kind if spoken else "note", parts=spoken)
         reading.attach_deferred(entry)
         if "toolUseResult" in record:
             self._preserve_result(record, where, entry)
@@ -234,14 +234,14 @@ class _Reader:
 
     def _result(self, block: Record, record: Record, where: str) -> None:
         reading, content = self.reading, block.get("content")
-        held = content if isinstance(content, list) else [{"type": "text", "text": content if content else ""}]
+        blocks = content if isinstance(content, list) else [{"type": "text", "text": content if content else ""}]
         files: list[dict[str, Any]] = []
-        for one in held:
-            pictures = self._pictures(one, where) if isinstance(one, dict) else []
+        for item in blocks:
+            pictures = self._pictures(item, where) if isinstance(item, dict) else []
             files += pictures
-            if isinstance(one, dict) and not pictures and not isinstance(one.get("text"), str):
-                reading.defer(f"blocks of kind {str(one.get('type'))[:40]}", one, where)
-        texts = [one["text"] for one in held if isinstance(one, dict) and isinstance(one.get("text"), str)]
+            if isinstance(item, dict) and not pictures and not isinstance(item.get("text"), str):
+                reading.defer(f"blocks of kind {str(item.get('type'))[:40]}", item, where)
+        texts = [item["text"] for item in blocks if isinstance(item, dict) and isinstance(item.get("text"), str)]
         output = reading.cut("\n".join(texts), where)
         failed = block.get("is_error") is True
         key, state = ("errorText", "output-error") if failed else ("output", "output-available")
@@ -251,7 +251,7 @@ class _Reader:
                 "results of calls that are missing or already have one", {**plain(block), "at": self._at}, where
             )
 
-    def _said(self, block: Record, record: Record, where: str) -> Iterator[dict[str, Any]]:
+    def _parts_of(self, block: Record, record: Record, where: str) -> Iterator[dict[str, Any]]:
         """Yield the parts of a block of a prompt or an answer."""
         reading, is_answer = self.reading, record.get("type") == "assistant"
         done: dict[str, Any] = {"state": "done"} if is_answer else {}
@@ -282,9 +282,9 @@ class _Reader:
 
     def _compacted(self, record: Record, message: Record, own: str, where: str) -> None:
         """Read the summary of a compaction. The line before it marks the position of the compaction."""
-        said = "\n".join(block["text"] for block in _blocks(message) if isinstance(block.get("text"), str))
+        summary_text = "\n".join(block["text"] for block in _blocks(message) if isinstance(block.get("text"), str))
         boundary = self.reading.find(text(record, "parentUuid"))
-        summary = {"summary": self.reading.cut(said, where), "auto": True}
+        summary = {"summary": self.reading.cut(summary_text, where), "auto": True}
         if boundary is not None and boundary.kind == "compaction" and not (boundary.summary or {}).get("summary"):
             boundary.summary = {**summary, **(boundary.summary or {}), "summary": summary["summary"]}
             self.reading.alias(own, boundary)

@@ -32,7 +32,7 @@ __all__ = ["format_claude_code"]
 _PROVIDER: Final = "anthropic"
 _VERSION: Final = "2.1.37"
 """The version of Claude Code whose format is written."""
-_ENDS: Final = {
+_STOP_REASONS: Final = {
     "stop": "end_turn",
     "length": "max_tokens",
     **dict.fromkeys(("tool_calls", "tool-calls", "tool_call"), "tool_use"),
@@ -41,7 +41,7 @@ _REFUSED: Final = re.compile(r"[^a-zA-Z0-9_-]")
 """Characters that Anthropic's API refuses in ids and names of calls."""
 _LONGEST_NAME: Final = 128
 _INTERRUPTED: Final = "[Request interrupted by user]"
-_WITHIN: Final = frozenset({"toolUseResult", "message", "block", "envelope"})
+_INNER_KINDS: Final = frozenset({"toolUseResult", "message", "block", "envelope"})
 
 
 def format_claude_code(portable: PortableSession, signers: Sequence[str] = (_PROVIDER,)) -> bytes:
@@ -70,20 +70,20 @@ class _Writer:
 
     def lines(self) -> Iterator[dict[str, Any]]:
         entries, head = export_entries(self._portable)
-        follows, above = {one.key: one.after for one in entries}, head
-        while above is not None:
-            self._line_of_head.add(above)
-            above = follows[above]
-        for one in entries:
-            uuids = [named(key) for key in _line_keys(one)]
-            for first, *more in ids_in(one.parts, "claude-code"):
+        follows, ancestor = {entry.key: entry.after for entry in entries}, head
+        while ancestor is not None:
+            self._line_of_head.add(ancestor)
+            ancestor = follows[ancestor]
+        for entry in entries:
+            uuids = [named(key) for key in _line_keys(entry)]
+            for first, *more in ids_in(entry.parts, "claude-code"):
                 self._names |= {first: uuids[0], **dict.fromkeys(more, uuids[-1])}
         last_prompt: dict[str, Any] | None = None
-        for one in entries:
-            after = self._tips.get(one.after or "")
+        for entry in entries:
+            after = self._tips.get(entry.after or "")
             own: list[str] = []
-            self._lines[one.key] = one.after, own
-            for line in self._said(one):
+            self._lines[entry.key] = entry.after, own
+            for line in self._entry_lines(entry):
                 if line.get("type") == "last-prompt":
                     if last_prompt is not None:
                         yield last_prompt
@@ -99,7 +99,7 @@ class _Writer:
                 yield line
                 after = str(line["uuid"])
                 own.append(after)
-            self._tips[one.key] = after or ""
+            self._tips[entry.key] = after or ""
         leaf = self._tips.get(head or "")
         if head is not None and entries[-1].key != head:
             end = self._line(
@@ -128,32 +128,32 @@ class _Writer:
             "timestamp": iso(at),
         }
 
-    def _said(self, one: ExportedEntry) -> Iterator[dict[str, Any]]:
-        preserved = rewritten(preserved_fields(one.parts, "claude-code"), self._names)
-        remainders = Remainders(one.parts, "claude-code", self._names)
-        match one.kind:
+    def _entry_lines(self, entry: ExportedEntry) -> Iterator[dict[str, Any]]:
+        preserved = rewritten(preserved_fields(entry.parts, "claude-code"), self._names)
+        remainders = Remainders(entry.parts, "claude-code", self._names)
+        match entry.kind:
             case "answer":
-                yield self._answer(one, preserved, remainders)
-                yield from self._results(one, preserved, remainders)
-                if one.is_stopped:
+                yield self._answer(entry, preserved, remainders)
+                yield from self._results(entry, preserved, remainders)
+                if entry.is_stopped:
                     text = {"role": "user", "content": [{"type": "text", "text": _INTERRUPTED}]}
-                    yield self._line("user", f"{one.key}/stopped", one.ended_at, message=text)
+                    yield self._line("user", f"{entry.key}/stopped", entry.ended_at, message=text)
             case "compaction":
-                boundary, summary = self._compaction(one, preserved)
+                boundary, summary = self._compaction(entry, preserved)
                 yield from (boundary, remainders.put(summary, later=True))
             case kind:
-                content = list(self._content(one))
+                content = list(self._content(entry))
                 plain = len(content) == 1 and content[0]["type"] == "text"
-                said = {"role": "user", "content": content[0]["text"] if plain else content}
+                message = {"role": "user", "content": content[0]["text"] if plain else content}
                 meta = kind == "aside" and not (plain and content[0]["text"].startswith(_INTERRUPTED[:-1]))
-                line = self._line("user", one.key, one.at, message=said, **({"isMeta": True} if meta else {}))
+                line = self._line("user", entry.key, entry.at, message=message, **({"isMeta": True} if meta else {}))
                 yield remainders.put(line)
         for record in preserved:
-            if str(record.get("type")) not in _WITHIN and record.get("subtype") not in BOUNDARIES:
+            if str(record.get("type")) not in _INNER_KINDS and record.get("subtype") not in BOUNDARIES:
                 yield {**record, "parentUuid": None} if "uuid" in record else record
 
-    def _content(self, one: ExportedEntry) -> Iterator[dict[str, Any]]:
-        for part in one.parts:
+    def _content(self, entry: ExportedEntry) -> Iterator[dict[str, Any]]:
+        for part in entry.parts:
             if (text := p.text_of(part.data)) is not None:
                 yield {"type": "text", "text": text}
             elif p.kind_of(part.data) == "file":
@@ -167,9 +167,9 @@ class _Writer:
         block = {"type": kind, "source": {"type": "base64", "media_type": held[0], "data": held[1]}}
         return {**block, "title": p.file_name_of(part)} if kind == "document" and p.file_name_of(part) else block
 
-    def _answer(self, one: ExportedEntry, preserved: list[dict[str, Any]], remainders: Remainders) -> dict[str, Any]:
+    def _answer(self, entry: ExportedEntry, preserved: list[dict[str, Any]], remainders: Remainders) -> dict[str, Any]:
         content: list[dict[str, Any]] = []
-        for part in one.parts:
+        for part in entry.parts:
             data = part.data
             if (thought := p.text_of(data, "reasoning")) is not None:
                 own = p.seal_of(data, self._signers) or {}
@@ -187,7 +187,7 @@ class _Writer:
                 name = _REFUSED.sub("_", p.tool_name(data))[:_LONGEST_NAME] or "tool"
                 call = {"type": "tool_use", "id": self._call_ids[p.call_id_of(data) or ""], "name": name}
                 content.append({**call, "input": given if isinstance(given, dict) else {"input": given}})
-        step = one.step
+        step = entry.step
         reason = step.finish_reason if step is not None else None
         used = step.usage if step is not None else None
         usage = {
@@ -197,12 +197,12 @@ class _Writer:
             "output_tokens": used.output + used.reasoning if used else 0,
         }
         message = {
-            "id": f"msg_{named(one.key).replace('-', '')[:24]}",
+            "id": f"msg_{named(entry.key).replace('-', '')[:24]}",
             "type": "message",
             "role": "assistant",
-            "model": one.model.model_id,
+            "model": entry.model.model_id,
             "content": content,
-            "stop_reason": _ENDS.get(reason or "", reason),
+            "stop_reason": _STOP_REASONS.get(reason or "", reason),
             "stop_sequence": None,
             "usage": usage,
         }
@@ -210,35 +210,37 @@ class _Writer:
             message = {**unknown_keys_of(record), **message}
         asked = step.data.get("request_id") if step is not None else None
         more = {"requestId": asked} if isinstance(asked, str) else {}
-        failed = {"isApiErrorMessage": True} if one.last and one.turn.status == "failed" else {}
-        line = remainders.put(self._line("assistant", one.key, one.at, message=message, **more, **failed))
+        failed = {"isApiErrorMessage": True} if entry.last and entry.turn.status == "failed" else {}
+        line = remainders.put(self._line("assistant", entry.key, entry.at, message=message, **more, **failed))
         # The usage of a line with this key is not counted on import.
         line.pop("forkedFrom", None)
         line["message"]["content"] = [block for block in line["message"]["content"] if "type" in block]
         return line
 
     def _results(
-        self, one: ExportedEntry, preserved: list[dict[str, Any]], remainders: Remainders
+        self, entry: ExportedEntry, preserved: list[dict[str, Any]], remainders: Remainders
     ) -> Iterator[dict[str, Any]]:
         noted = [record["toolUseResult"] for record in preserved if record.get("type") == "toolUseResult"]
-        results = list(results_of(one))
-        for place, (part, files) in enumerate(results):
+        results = list(results_of(entry))
+        for index, (part, files) in enumerate(results):
             output, pictures = p.result_text(part.data), [self._file(file.data) for file in files]
             id_ = self._call_ids[p.call_id_of(part.data) or ""]
             block: dict[str, Any] = {"tool_use_id": id_, "type": "tool_result"}
             # The API refuses an empty text.
-            said = [{"type": "text", "text": output}] if output.strip() else []
-            block["content"] = [*said, *pictures] if pictures else output
+            texts = [{"type": "text", "text": output}] if output.strip() else []
+            block["content"] = [*texts, *pictures] if pictures else output
             if p.state_of(part.data) != "output-available":
                 block["is_error"] = True
             # Used only if there is one for each result: they are matched by order.
-            more = {"toolUseResult": noted[place]} if len(noted) == len(results) else {}
-            key = f"{one.key}/{p.call_id_of(part.data)}"
+            more = {"toolUseResult": noted[index]} if len(noted) == len(results) else {}
+            key = f"{entry.key}/{p.call_id_of(part.data)}"
             line = self._line("user", key, part.updated_at, message={"role": "user", "content": [block]}, **more)
             yield remainders.put(line, p.call_id_of(part.data))
 
-    def _compaction(self, one: ExportedEntry, preserved: list[dict[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]]:
-        about = next((held for part in one.parts if (held := p.data_of(part.data, p.COMPACTION_PART))), {})
+    def _compaction(
+        self, entry: ExportedEntry, preserved: list[dict[str, Any]]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        about = next((held for part in entry.parts if (held := p.data_of(part.data, p.COMPACTION_PART))), {})
         preserved_boundary = next((record for record in preserved if record.get("subtype") in BOUNDARIES), {})
         tokens = about.get("summarised_tokens", about.get("tokens_before"))
         noted: dict[str, Any] = {
@@ -250,27 +252,29 @@ class _Writer:
         # The program finds the messages it did not summarise by their uuids in this file.
         before = (noted.pop(key, None) for key in ("preservedSegment", "preservedMessages"))
         segment, messages = (value if isinstance(value, dict) else {} for value in before)
-        if (tail := self._tail(one)) is not None:
-            anchor = named(f"{one.key}/summary")
+        if (tail := self._tail(entry)) is not None:
+            anchor = named(f"{entry.key}/summary")
             noted["preservedSegment"] = {**segment, "headUuid": tail[0], "anchorUuid": anchor, "tailUuid": tail[-1]}
             noted["preservedMessages"] = {**messages, "anchorUuid": anchor, "uuids": tail, "allUuids": tail}
         words = {"content": "Conversation compacted", "isMeta": False, "level": "info"}
-        boundary = preserved_boundary or self._line("system", one.key, one.at, **words)
+        boundary = preserved_boundary or self._line("system", entry.key, entry.at, **words)
         # At the last boundary of a file the program drops all lines above it, those of other branches too.
-        subtype = BOUNDARY if one.key in self._line_of_head else LEFT_BOUNDARY
-        boundary |= {"subtype": subtype, "compactMetadata": noted, "uuid": named(one.key)}
-        said = {"role": "user", "content": str(about.get("summary", ""))}
+        subtype = BOUNDARY if entry.key in self._line_of_head else LEFT_BOUNDARY
+        boundary |= {"subtype": subtype, "compactMetadata": noted, "uuid": named(entry.key)}
+        message = {"role": "user", "content": str(about.get("summary", ""))}
         marks = {"isCompactSummary": True, "isVisibleInTranscriptOnly": True}
-        return {**boundary, "parentUuid": None}, self._line("user", f"{one.key}/summary", one.at, message=said, **marks)
+        return {**boundary, "parentUuid": None}, self._line(
+            "user", f"{entry.key}/summary", entry.at, message=message, **marks
+        )
 
-    def _tail(self, one: ExportedEntry) -> list[str] | None:
+    def _tail(self, entry: ExportedEntry) -> list[str] | None:
         """Return the uuids of the lines that a compaction left unsummarised, oldest first."""
         tail: list[str] = []
-        key = one.after if one.tail is not None else None
+        key = entry.after if entry.tail is not None else None
         while key is not None:
             before, uuids = self._lines[key]
             tail[:0] = uuids
-            if key == one.tail:
+            if key == entry.tail:
                 return tail or None
             key = before
         return None
@@ -291,9 +295,9 @@ def _call_ids(portable: PortableSession) -> dict[str, str]:
     return ids
 
 
-def _line_keys(one: ExportedEntry) -> list[str]:
+def _line_keys(entry: ExportedEntry) -> list[str]:
     """Return the keys of an entry's lines."""
-    if one.kind == "compaction":
-        return [one.key, f"{one.key}/summary"]
-    calls = [p.call_id_of(part.data) for part, _ in results_of(one)] if one.kind == "answer" else []
-    return [one.key, *(f"{one.key}/{call_id}" for call_id in calls)]
+    if entry.kind == "compaction":
+        return [entry.key, f"{entry.key}/summary"]
+    calls = [p.call_id_of(part.data) for part, _ in results_of(entry)] if entry.kind == "answer" else []
+    return [entry.key, *(f"{entry.key}/{call_id}" for call_id in calls)]

@@ -73,7 +73,7 @@ class _Reader:
         self._provider = "openai"
         self._model: Model | None = None
         self._spent: Usage | None = None
-        self._said = set[int]()
+        self._texts_seen = set[int]()
         """Hashes of the texts so far: the texts would be the file once more."""
         self._number = 0
         self._copied = False
@@ -169,7 +169,7 @@ class _Reader:
         elif parts:
             ignore(item, *_ITEM)
             # The event that repeats the prompt joins the texts.
-            self._said |= {hash(words), hash("".join(part["text"] for part in parts if part["type"] == "text"))}
+            self._texts_seen |= {hash(words), hash("".join(part["text"] for part in parts if part["type"] == "text"))}
             self.reading.attach_deferred(self._add(self._new("prompt", parts=parts), where))
             self._step = None
 
@@ -177,7 +177,7 @@ class _Reader:
         """Add parts to the step, or begin the next one: a step ends with the first tool result."""
         if not parts:
             return
-        self._said |= {hash(part["text"]) for part in parts if "text" in part}
+        self._texts_seen |= {hash(part["text"]) for part in parts if "text" in part}
         step = self._step
         if step is None or any(part.get("state", "").startswith("output-") for part in step.parts):
             step = self._step = self._add(self._new("answer", parts=parts, model=self._model), where)
@@ -196,11 +196,11 @@ class _Reader:
             blocks = [*_list(item, "summary"), *_list(item, "content")]
             for one in blocks:
                 ignore(one, "type")
-            said = "\n\n".join(
+            thought = "\n\n".join(
                 one["text"] for one in blocks if isinstance(one, dict) and isinstance(one.get("text"), str)
             )
             seal = sealed(self._provider, id=item.get("id"), signature=item.get("encrypted_content"))
-            yield reading.text_part(said, where, "reasoning", state="done", **seal)
+            yield reading.text_part(thought, where, "reasoning", state="done", **seal)
         else:
             call_id = item.get("call_id") or item.get("id") or f"call_{self._number}_{where}"
             given = item.get("arguments", item.get("input", item.get("action")))
@@ -230,11 +230,15 @@ class _Reader:
             failed, output = output.get("success") is False, output["content"] if "content" in output else plain(output)
         files: list[dict[str, Any]] = []
         if isinstance(output, list):
-            texts = [one["text"] for one in output if isinstance(one, dict) and isinstance(one.get("text"), str)]
-            found = [self.reading.url_part(one.get("image_url"), where) for one in output if isinstance(one, dict)]
+            texts = [
+                block["text"] for block in output if isinstance(block, dict) and isinstance(block.get("text"), str)
+            ]
+            found = [
+                self.reading.url_part(block.get("image_url"), where) for block in output if isinstance(block, dict)
+            ]
             files = [part for part in found if part is not None]
-            for one in output:
-                ignore(one, "type")
+            for block in output:
+                ignore(block, "type")
             output = "\n".join(texts) if texts or files else orjson.dumps(plain(output)).decode()
         result = self.reading.cut(output if isinstance(output, str) else orjson.dumps(plain(output)).decode(), where)
         key, state = ("errorText", "output-error") if failed else ("output", "output-available")
@@ -245,11 +249,11 @@ class _Reader:
             )
 
     def _compacted(self, payload: Record, record: Record, where: str) -> None:
-        said = text(payload, "message")
-        lines = list(_readable(payload.get("replacement_history"), said))
-        if said is not None:
+        message = text(payload, "message")
+        lines = list(_readable(payload.get("replacement_history"), message))
+        if message is not None:
             # The program sends the prompts that it did not summarise before the summary.
-            lines.append(said)
+            lines.append(message)
         elif isinstance(payload.get("replacement_history"), list):
             # The provider's summary is encrypted; the readable remainder of the conversation replaces it.
             self.reading.remark("summaries that only the provider can read", "changed", where)
@@ -262,18 +266,20 @@ class _Reader:
         kind = text(event, "type") or "unknown"
         # The item that the event repeats has the pictures.
         ignore(event, "images" if kind == "user_message" else "")
-        said = text(event, "message") or text(event, "text")
+        message = text(event, "message") or text(event, "text")
         if kind == "token_count":
             self._count(event.get("info"), where)
         elif kind == "thread_rolled_back":
             self._roll_back(count(event, "num_turns"))
         elif kind == "turn_aborted" and self._step is not None:
             self._step.stopped, self._step.why = "aborted", text(event, "reason")
-        elif kind == "user_message" and said is not None and hash(said) not in self._said:
-            self._add(self._new("prompt", parts=[self.reading.text_part(said, where)]), where)
+        elif kind == "user_message" and message is not None and hash(message) not in self._texts_seen:
+            self._add(self._new("prompt", parts=[self.reading.text_part(message, where)]), where)
             self._step = None
-            self._said.add(hash(said))
-        elif kind != "user_message" and not (kind in _REPEATED and (said is None or hash(said) in self._said)):
+            self._texts_seen.add(hash(message))
+        elif kind != "user_message" and not (
+            kind in _REPEATED and (message is None or hash(message) in self._texts_seen)
+        ):
             self.reading.preserve(f"events of kind {kind[:40]}", record, where)
 
     def _count(self, info: object, where: str) -> None:

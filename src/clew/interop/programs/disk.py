@@ -70,23 +70,23 @@ def default_location(program: Program, env: Mapping[str, str] = os.environ) -> P
 
 def find_sessions(program: Program, path: Path | None = None) -> list[DiscoveredSession]:
     """Return the sessions below a folder or in a file; without a path, those in the program's default folder."""
-    place = path if path is not None else default_location(program)
-    if not place.exists():
+    location = path if path is not None else default_location(program)
+    if not location.exists():
         where = "; name a file or a folder" if path is None else ""
-        raise InvalidInput(f"{place} does not exist: no sessions of {program} found{where}")
-    found = _find(program, place, is_default=path is None)
+        raise InvalidInput(f"{location} does not exist: no sessions of {program} found{where}")
+    found = _find(program, location, is_default=path is None)
     if not found:
-        raise InvalidInput(f"there are no sessions of {program} in {place}")
+        raise InvalidInput(f"there are no sessions of {program} in {location}")
     return found
 
 
-def _find(program: Program, place: Path, *, is_default: bool) -> list[DiscoveredSession]:
+def _find(program: Program, location: Path, *, is_default: bool) -> list[DiscoveredSession]:
     if program == "opencode":
-        return [DiscoveredSession(program, file, id_) for file, id_ in find_opencode(place, is_default=is_default)]
+        return [DiscoveredSession(program, file, id_) for file, id_ in find_opencode(location, is_default=is_default)]
     names = {"claude-code": "*.jsonl", "codex": "rollout-*.jsonl*", "pi": "*.jsonl"}[program]
-    files = [place] if place.is_file() else sorted(file for file in place.rglob(names) if file.is_file())
+    files = [location] if location.is_file() else sorted(file for file in location.rglob(names) if file.is_file())
     if program == "claude-code":
-        return list(_with_subagents(files, place))
+        return list(_with_subagents(files, location))
     if program == "codex":
         return [DiscoveredSession(program, file, None, _index_of(file)) for file in files]
     return [DiscoveredSession(program, file) for file in files]
@@ -98,12 +98,12 @@ def _index_of(file: Path) -> tuple[Path, ...]:
     return tuple(index for index in above if index.is_file())[:1]
 
 
-def _with_subagents(files: Iterable[Path], place: Path) -> Iterator[DiscoveredSession]:
+def _with_subagents(files: Iterable[Path], location: Path) -> Iterator[DiscoveredSession]:
     """Yield sessions with the files of their subagents, which are in a folder named after the session or next to it."""
     main = [
         file
         for file in files
-        if file == place or not (file.name.startswith("agent-") or _ASIDE & {*file.relative_to(place).parts})
+        if file == location or not (file.name.startswith("agent-") or _ASIDE & {*file.relative_to(location).parts})
     ]
     strays: dict[Path, list[tuple[str | None, Path]]] = {}
     for folder in {file.parent for file in main}:

@@ -104,14 +104,14 @@ class _Exporter:
             below.setdefault(turn.parent_turn_id, []).append(turn)
         is_end = head in turns and head not in below
         # Structure before time: another program may stamp a child before its parent.
-        ready = [(*_made(turn), turn.id) for turn in below.get(None, ())]
+        ready = [(*_created_at(turn), turn.id) for turn in below.get(None, ())]
         heapify(ready)
         while ready:
             turn = turns[heappop(ready)[-1]]
             if not (is_end and turn.id == head):
                 yield turn
             for child in below.get(turn.id, ()):
-                heappush(ready, (*_made(child), child.id))
+                heappush(ready, (*_created_at(child), child.id))
         if is_end and head is not None:
             yield turns[head]
 
@@ -125,18 +125,18 @@ class _Exporter:
                 tip = self._keys[id_][1]
                 continue
             start = tip
-            for said in self._said(turn, row, number):
-                self.entries.append(msgspec.structs.replace(said, after=tip))
-                tip = said.key
-                number += said.kind == "answer"
+            for entry in self._entries_of(turn, row, number):
+                self.entries.append(msgspec.structs.replace(entry, after=tip))
+                tip = entry.key
+                number += entry.kind == "answer"
             if tip is not None and row.role == "user":
                 self._keys[id_] = start, tip
         if len(self.entries) > first:
             self.entries[-1] = msgspec.structs.replace(self.entries[-1], last=True)
         self.tips[turn.id] = tip
 
-    def _said(self, turn: Turn, row: MessageRow, number: int) -> Iterator[ExportedEntry]:
-        again = sum(one.row.id == row.id for one in self.entries) and f"@{turn.id}"
+    def _entries_of(self, turn: Turn, row: MessageRow, number: int) -> Iterator[ExportedEntry]:
+        again = sum(entry.row.id == row.id for entry in self.entries) and f"@{turn.id}"
         key, model = f"{row.id}{again or ''}", self._model(row)
         compaction = compaction_data(row)
         if row.role != "assistant" or compaction is not None:
@@ -152,8 +152,8 @@ class _Exporter:
             if part.type == p.STEP_START or not groups:
                 groups.append([])
             groups[-1].append(part)
-        for place, group in enumerate(groups):
-            step = steps.get(number + place)
+        for index, group in enumerate(groups):
+            step = steps.get(number + index)
             step = step if step is not None and step.message_id == row.id else None
             name = f"{key}/{group[0].index}"
             asked = step.model if step is not None else model
@@ -177,16 +177,16 @@ class _Exporter:
             return self._portable.session.model
 
 
-def _made(turn: Turn) -> tuple[int, int]:
+def _created_at(turn: Turn) -> tuple[int, int]:
     return turn.created_at, turn.depth
 
 
 def _records(parts: tuple[PartRow, ...], program: Program) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for part in parts:
-        held = p.data_of(part.data, p.PRESERVED_PART)
-        if held is not None and held.get("program") == program and isinstance(held.get("records"), list):
-            found += [record for record in held["records"] if isinstance(record, dict)]
+        preserved = p.data_of(part.data, p.PRESERVED_PART)
+        if preserved is not None and preserved.get("program") == program and isinstance(preserved.get("records"), list):
+            found += [record for record in preserved["records"] if isinstance(record, dict)]
     return found
 
 
@@ -199,17 +199,17 @@ class Remainders:
     """The remainders stored with one message, to be put back into its lines."""
 
     def __init__(self, parts: tuple[PartRow, ...], program: Program, names: Mapping[str, str]) -> None:
-        self._records = [one for one in _records(parts, program) if one.get("type") == REST]
+        self._records = [record for record in _records(parts, program) if record.get("type") == REST]
         self._ids = next(ids_in(parts, program), [])
         self._names = names
 
     def put(self, line: dict[str, Any], call_id: str | None = None, *, later: bool = False) -> dict[str, Any]:
         """Return a line with its unknown keys: the line of a result, the first of the message, or a ``later`` one."""
-        for one in self._records:
-            id_, first = one.get("uuid", one.get("id")), one.get("at")
+        for record in self._records:
+            id_, first = record.get("uuid", record.get("id")), record.get("at")
             is_here = id_ in (self._ids[1:] if later else self._ids) if call_id is None else True
-            if one.get("call_id") == call_id and is_here:
-                rest = rewritten(one.get(REST), self._names)
+            if record.get("call_id") == call_id and is_here:
+                rest = rewritten(record.get(REST), self._names)
                 line = merged(line, rest, first if isinstance(first, int) else 0)
         return line
 
@@ -243,7 +243,7 @@ def results_of(entry: ExportedEntry) -> Iterator[tuple[PartRow, list[PartRow]]]:
         id_ = p.call_id_of(part.data)
         if id_ is None or p.is_open_call(part.data) or p.error_text(part.data) == LEFT_BEHIND:
             continue
-        yield part, [one for one in entry.parts if p.giver_of(one.data) == id_]
+        yield part, [file for file in entry.parts if p.giver_of(file.data) == id_]
 
 
 def base64_of(part: p.Part, blobs: Mapping[str, Blob]) -> tuple[str, str] | None:
@@ -271,9 +271,9 @@ def parent_of(portable: PortableSession, program: Program) -> str | None:
 
 def title_of(portable: PortableSession) -> str | None:
     """Return the title, unless it is the start of the first prompt, which every program shows by itself."""
-    said = next((text for row in portable.messages if row.is_prompt for text in row.texts), "")
+    first_text = next((text for row in portable.messages if row.is_prompt for text in row.texts), "")
     title = portable.session.title
-    return None if title is None or title == p.first_words(said, len(title)) else title
+    return None if title is None or title == p.first_words(first_text, len(title)) else title
 
 
 def as_lines(records: Iterable[dict[str, Any]]) -> bytes:

@@ -192,11 +192,11 @@ class Reading:
 
     def index(self, entry: Entry, first: int = 0) -> None:
         """Register the calls among an entry's parts, starting at part ``first``."""
-        for place, part in enumerate(entry.parts[first:], first):
+        for position, part in enumerate(entry.parts[first:], first):
             pack_texts(part)
             id_ = call_id_of(part)
             if id_ is not None:
-                self._calls[id_] = entry, place
+                self._calls[id_] = entry, position
 
     def call_entry(self, call_id: object) -> Entry | None:
         """Return the answer that made a call."""
@@ -211,11 +211,11 @@ class Reading:
         found = self._calls.get(call_id) if isinstance(call_id, str) else None
         if found is None:
             return False
-        entry, place = found
-        if not is_call(entry.parts[place]) or not is_open_call(entry.parts[place]):
+        entry, position = found
+        if not is_call(entry.parts[position]) or not is_open_call(entry.parts[position]):
             return False
-        entry.parts[place] = {**entry.parts[place], **outcome}
-        pack_texts(entry.parts[place])
+        entry.parts[position] = {**entry.parts[position], **outcome}
+        pack_texts(entry.parts[position])
         entry.ended_at = max(entry.ended_at, at)
         for part in files or ():
             own = part.get("providerMetadata", {}).get("clew", {})
@@ -280,32 +280,32 @@ class Reading:
 
     # Parts
 
-    def text_part(self, said: object, where: str, kind: str = "text", **more: Any) -> dict[str, Any]:
+    def text_part(self, value: object, where: str, kind: str = "text", **more: Any) -> dict[str, Any]:
         """Return a text or reasoning part."""
-        return {"type": kind, "text": self.cut(said if isinstance(said, str) else "", where), **more}
+        return {"type": kind, "text": self.cut(value if isinstance(value, str) else "", where), **more}
 
-    def cut(self, said: str, where: str) -> str:
-        if len(said) <= MAX_TEXT:
-            return said
+    def cut(self, value: str, where: str) -> str:
+        if len(value) <= MAX_TEXT:
+            return value
         self.remark(f"texts longer than {MAX_TEXT:,} characters, truncated", "lost", where)
-        return said[:MAX_TEXT]
+        return value[:MAX_TEXT]
 
     def file_part(self, media_type: object, data: object, where: str, name: object = None) -> dict[str, Any] | None:
         """Return a part for a base64 file of a record; if it cannot be decoded, report it and return None."""
         try:
-            held = base64.b64decode(data, validate=True) if isinstance(data, str) and data else None
+            content = base64.b64decode(data, validate=True) if isinstance(data, str) and data else None
         except (binascii.Error, ValueError):
-            held = None
-        if held is None or len(held) > 3 * MAX_TEXT or not isinstance(media_type, str):
+            content = None
+        if content is None or len(content) > 3 * MAX_TEXT or not isinstance(media_type, str):
             self.remark("unreadable files", "changed", where)
             return None
         media_type = media_type.partition(";")[0].strip().lower()
         if not _MEDIA_TYPE.fullmatch(media_type):
             media_type = "application/octet-stream"
-        digest = sha256(held).hexdigest()
-        self.blobs[digest] = Blob(digest, media_type, held)
+        digest = sha256(content).hexdigest()
+        self.blobs[digest] = Blob(digest, media_type, content)
         named = {"filename": name} if isinstance(name, str) and name else {}
-        return stored_file({"type": "file", **named}, digest, media_type, {"size": len(held)})
+        return stored_file({"type": "file", **named}, digest, media_type, {"size": len(content)})
 
     def url_part(self, url: object, where: str, media_type: str = "image/png") -> dict[str, Any] | None:
         """Return a part for a ``data:`` URL; None for any other URL, which is not fetched."""

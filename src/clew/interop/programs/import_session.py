@@ -34,8 +34,8 @@ _MAX_REPEATED: Final = 64 * 1024 * 1024
 _ENTRY_BYTES: Final = 1000
 """Estimated size of an answer without its texts."""
 replace = msgspec.structs.replace
-_TAKEN: Final[list[Any]] = []
-"""The parts of every entry whose own were taken out of it: it is never added to."""
+_RELEASED: Final[list[Any]] = []
+"""An empty list for all entries whose parts are imported, so that the parts can be freed. Never changed."""
 
 
 class ImportTarget(msgspec.Struct, frozen=True):
@@ -283,7 +283,7 @@ class _Importer:
         self._sizes[row.id] = first + len(parts)
         if any(p.is_open_call(part) for part in entry.parts):
             self._left_open.add(entry.id)
-        entry.parts, entry.preserved = _TAKEN, _TAKEN
+        entry.parts, entry.preserved = _RELEASED, _RELEASED
         self._rows[row.id] = replace(row, updated_at=max(row.updated_at, ended))
 
     def _preserved(self, entry: Entry) -> Iterable[dict[str, Any]]:
@@ -366,5 +366,5 @@ class _Importer:
             archived_at=foreign.updated_at if foreign.archived else None,
         )
 
-    def _name(self, prefix: str, place: str, at: int) -> str:
-        return derived_id(prefix, self._key, place, at)
+    def _name(self, prefix: str, position: str, at: int) -> str:
+        return derived_id(prefix, self._key, position, at)

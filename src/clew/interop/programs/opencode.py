@@ -42,7 +42,7 @@ _INFO: Final = frozenset(
 _SESSION: Final = frozenset(
     {"id", "title", "directory", "parentID", "time", "version", "projectID", "slug", "revert", "cost", "tokens"}
 )
-_OWN: Final = ("id", "sessionID", "messageID")
+_ID_KEYS: Final = ("id", "sessionID", "messageID")
 _STEP: Final = frozenset({"step-start", "step-finish"})
 _CALL: Final = frozenset({"id", "sessionID", "messageID", "type", "callID", "tool", "state"})
 _STATE: Final = frozenset({"status", "input", "output", "error", "time", "attachments", "raw"})
@@ -70,8 +70,8 @@ def read_opencode(data: bytes) -> list[ForeignSession]:
         id_, kind = text(message, "id"), text(message, "type")
         # Version 2 exports its rows.
         newer = id_ is not None and kind is not None and "info" not in message
-        for one in older_messages(id_ or "", kind or "", message) if newer else (message,):
-            reader.take(tracked(one))
+        for older in older_messages(id_ or "", kind or "", message) if newer else (message,):
+            reader.take(tracked(older))
     reader.reading.defer_rest("keys of the document", value, frozenset({"info"}), "info", type="document")
     return [reader.done(info)]
 
@@ -96,16 +96,16 @@ class _Reader:
             return
         self._seen.add(own)
         self._begins[own] = self._tip
-        held = [part for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
+        records = [part for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
         at = time_of((info.get("time") or {}).get("created") if isinstance(info.get("time"), dict) else None, 0)
         at = at or (self.reading.last.at if self.reading.last is not None else 0)
         if info.get("role") == "assistant":
-            self._assistant(info, held, own, at)
+            self._assistant(info, records, own, at)
         else:
-            self._user(info, held, own, at)
-        for part in held:
+            self._user(info, records, own, at)
+        for part in records:
             state = part.get("state")
-            ignore(part, *_OWN)
+            ignore(part, *_ID_KEYS)
             ignore(part.get("time"), "start", "end")
             ignore(state.get("time") if isinstance(state, dict) else None, "start", "end")
         ignore(info.get("time"), "created", "completed")
@@ -149,33 +149,33 @@ class _Reader:
         self._tip = added.id
         return added
 
-    def _user(self, info: Record, held: list[Record], own: str, at: int) -> None:
+    def _user(self, info: Record, records: list[Record], own: str, at: int) -> None:
         reading = self.reading
-        marker = next((part for part in held if part.get("type") == "compaction"), None)
+        marker = next((part for part in records if part.get("type") == "compaction"), None)
         if marker is not None:
             entry = Entry(id=own, parent=self._tip, at=at, kind="compaction", tail=text(marker, "tail_start_id"))
             entry.summary = {"auto": marker.get("auto") is True}
             self._compactions[own] = self._add(entry)
-        said: list[dict[str, Any]] = []
+        parts: list[dict[str, Any]] = []
         own_words = False
         left: list[Record] = []
-        for part in held:
+        for part in records:
             if part is marker:
                 continue
-            made = self._said(part, own)
+            made = self._part_of(part, own)
             if made is None:
                 left.append(part)
             else:
-                said.append(made)
+                parts.append(made)
                 own_words = own_words or part.get("synthetic") is not True
-        if said and marker is None:
-            self._add(Entry(id=own, parent=self._tip, at=at, kind="prompt" if own_words else "aside", parts=said))
+        if parts and marker is None:
+            self._add(Entry(id=own, parent=self._tip, at=at, kind="prompt" if own_words else "aside", parts=parts))
         reading.defer_rest("the program's notes on a message", info, _INFO - {"summary"}, own, type="info", id=own)
         reading.attach_deferred(reading.last)
-        for part in left if marker is None else [part for part in held if part is not marker]:
+        for part in left if marker is None else [part for part in records if part is not marker]:
             reading.preserve(f"parts of kind {str(part.get('type'))[:40]}", part, own)
 
-    def _said(self, part: Record, own: str) -> dict[str, Any] | None:
+    def _part_of(self, part: Record, own: str) -> dict[str, Any] | None:
         """Return a part of a user message; None for one to preserve unchanged."""
         if part.get("type") == "text" and isinstance(part.get("text"), str) and part.get("ignored") is not True:
             made = self.reading.text_part(part["text"], own)
@@ -190,22 +190,22 @@ class _Reader:
             made = {**made, "filename": name}
         return made
 
-    def _assistant(self, info: Record, held: list[Record], own: str, at: int) -> None:
+    def _assistant(self, info: Record, records: list[Record], own: str, at: int) -> None:
         model = Model(text(info, "providerID") or "unknown", text(info, "modelID") or "unknown")
         compaction = self._compactions.get(text(info, "parentID") or "")
         if info.get("summary") is True and compaction is not None:
-            said = "\n".join(text(part, "text") or "" for part in held if part.get("type") == "text")
-            about = {"summary": self.reading.cut(said, own), "model": str(model)}
+            summary_text = "\n".join(text(part, "text") or "" for part in records if part.get("type") == "text")
+            about = {"summary": self.reading.cut(summary_text, own), "model": str(model)}
             compaction.summary = {**(compaction.summary or {}), **about}
             metadata = {
                 "type": "message",
                 "info": plain(info),
-                "parts": [part for part in held if part.get("type") != "text"],
+                "parts": [part for part in records if part.get("type") != "text"],
             }
             self.reading.preserve("how a summary was made", metadata, own, compaction)
             return
         # A message that failed before any content has an error and its usage.
-        steps = list(_steps(held)) or ([[]] if info.get("error") or _usage(info.get("tokens")).total else [])
+        steps = list(_steps(records)) or ([[]] if info.get("error") or _usage(info.get("tokens")).total else [])
         for number, step in enumerate(steps):
             entry = Entry(
                 id=own if not number else f"{own}#{number}", parent=self._tip, at=at, kind="answer", model=model
@@ -282,10 +282,10 @@ class _Reader:
             self.reading.preserve(f"parts of kind {str(kind)[:40]}", part, own, entry)
 
 
-def _steps(held: list[Record]) -> Iterator[list[Record]]:
+def _steps(parts: list[Record]) -> Iterator[list[Record]]:
     """Yield the parts of a message step by step, with the markers of the step."""
     step: list[Record] = []
-    for part in held:
+    for part in parts:
         if part.get("type") == "step-start" and step:
             yield step
             step = []

@@ -18,16 +18,16 @@ from clew.interop.programs.opencode_rows import SPOKEN, older_messages
 __all__ = ["find_opencode", "read_opencode_session"]
 
 
-def find_opencode(place: Path, *, is_default: bool) -> list[tuple[Path, str | None]]:
+def find_opencode(location: Path, *, is_default: bool) -> list[tuple[Path, str | None]]:
     """Return the sessions of a database, a folder or an export, without duplicates."""
-    if place.is_file() and place.suffix != ".db":
-        return [(place, None)]
+    if location.is_file() and location.suffix != ".db":
+        return [(location, None)]
     named = Path(os.environ.get("OPENCODE_DB") or "opencode.db") if is_default else Path("opencode.db")
-    files = [place] if place.is_file() else sorted({*place.glob("opencode*.db"), place / named})
+    files = [location] if location.is_file() else sorted({*location.glob("opencode*.db"), location / named})
     found = {id_: file for file in files if file.is_file() for id_ in _ids_in(file)}
-    if place.is_dir():
+    if location.is_dir():
         folders = ("storage/session/*/*.json", "session/*/*.json", "project/*/storage/session/info/*.json")
-        for file in (file for pattern in folders for file in sorted(place.glob(pattern))):
+        for file in (file for pattern in folders for file in sorted(location.glob(pattern))):
             if file.parent.name not in ("message", "part"):
                 found.setdefault(file.stem, file)
     return [(file, id_) for id_, file in found.items()]
@@ -43,11 +43,11 @@ def read_opencode_session(path: Path, id_: str | None) -> bytes:
     oldest = path.parent.name == "info"
     root = path.parents[1] if oldest else path.parents[2]
     messages, parts = root / "message" / id_, root / "part" / id_ if oldest else root / "part"
-    held = [
+    documents = [
         {"info": _read(file), "parts": [_read(part) for part in sorted((parts / file.stem).glob("*.json"))]}
         for file in sorted(messages.glob("*.json"))
     ]
-    return orjson.dumps({"info": _read(path), "messages": sorted(held, key=_made)})
+    return orjson.dumps({"info": _read(path), "messages": sorted(documents, key=_created_at)})
 
 
 def _read(file: Path) -> Any:
@@ -63,7 +63,7 @@ def _read(file: Path) -> Any:
     return {"id": file.stem, "type": "unread", "unread": data.decode(errors="replace")}
 
 
-def _made(message: dict[str, Any]) -> tuple[float, str]:
+def _created_at(message: dict[str, Any]) -> tuple[float, str]:
     info = message["info"] if isinstance(message["info"], dict) else {}
     times = info.get("time")
     created = times.get("created") if isinstance(times, dict) else None

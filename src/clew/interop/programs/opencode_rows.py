@@ -20,13 +20,13 @@ def older_messages(id_: str, kind: str, data: Record) -> list[Record]:
     """Return the messages of a row, each with ``info`` and ``parts``."""
     rest = _without(data, "text", "files", "content")
     info: Record = {**rest, "id": id_, "role": "user"}
-    said: Record = {"type": "text", "text": data.get("text")}
+    text_part: Record = {"type": "text", "text": data.get("text")}
     match kind:
         case "user":
             files = [_file(one) for one in _records(data.get("files"))]
-            return [{"info": info, "parts": [said, *files]}]
+            return [{"info": info, "parts": [text_part, *files]}]
         case "synthetic" | "skill":
-            return [{"info": info, "parts": [{**said, "synthetic": True}]}]
+            return [{"info": info, "parts": [{**text_part, "synthetic": True}]}]
         case "shell":
             printed = text(data.get("output"), "output") or text(data, "output") or ""
             ran = {"type": "text", "text": f"$ {data.get('command')}\n{printed}", "synthetic": True}
@@ -63,14 +63,14 @@ def _model(data: Record) -> Record:
     return {"providerID": text(model, "providerID"), "modelID": text(model, "id")}
 
 
-def _part(one: Record, provider: str) -> Record:
-    if one.get("type") in ("text", "reasoning"):
-        native = one.get("native", one.get("state"))
+def _part(record: Record, provider: str) -> Record:
+    if record.get("type") in ("text", "reasoning"):
+        native = record.get("native", record.get("state"))
         flat = isinstance(native, dict) and not any(isinstance(value, dict) for value in native.values())
-        return {**_without(one, "native", "state"), "metadata": {provider: native} if native and flat else native}
-    state = one.get("state")
-    if one.get("type") != "tool" or not isinstance(state, dict):
-        return one
+        return {**_without(record, "native", "state"), "metadata": {provider: native} if native and flat else native}
+    state = record.get("state")
+    if record.get("type") != "tool" or not isinstance(state, dict):
+        return record
     content = _records(state.get("content"))
     texts = [words for piece in content if (words := text(piece, "text")) is not None]
     files = [_file(piece) for piece in content if piece.get("type") == "file"]
@@ -86,23 +86,23 @@ def _part(one: Record, provider: str) -> Record:
         now["error_data"] = _without(error, "message")
     given = state.get("input")
     now["input"] = given if isinstance(given, dict) else {"input": given}
-    return {**one, "callID": one.get("id"), "tool": one.get("name"), "state": now}
+    return {**record, "callID": record.get("id"), "tool": record.get("name"), "state": now}
 
 
-def _file(one: Record) -> Record:
-    data, mime = text(one, "data"), text(one, "mime")
-    url = text(one, "uri") or text(one, "url") or (f"data:{mime};base64,{data}" if data is not None else None)
+def _file(record: Record) -> Record:
+    data, mime = text(record, "data"), text(record, "mime")
+    url = text(record, "uri") or text(record, "url") or (f"data:{mime};base64,{data}" if data is not None else None)
     return {
-        **_without(one, "data", "uri", "name"),
+        **_without(record, "data", "uri", "name"),
         "type": "file",
         "url": url,
         "mime": mime,
-        "filename": text(one, "name"),
+        "filename": text(record, "name"),
     }
 
 
-def _without(one: Record, *keys: str) -> Record:
-    return {key: value for key, value in one.items() if key not in keys}
+def _without(record: Record, *keys: str) -> Record:
+    return {key: value for key, value in record.items() if key not in keys}
 
 
 def _records(value: object) -> list[Record]:

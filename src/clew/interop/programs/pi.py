@@ -35,7 +35,7 @@ __all__ = ["SIGNERS", "item_of", "read_pi"]
 SIGNERS: Final = {"anthropic-messages": "anthropic"}
 """APIs whose signatures are accepted by every provider of the API, with the name of these signatures."""
 
-_ENDS: Final = {"toolUse": "tool_use", "length": "length", "stop": "stop"}
+_STOP_REASONS: Final = {"toolUse": "tool_use", "length": "length", "stop": "stop"}
 
 
 def read_pi(data: bytes | BinaryIO) -> list[ForeignSession]:
@@ -75,12 +75,12 @@ class _Reader:
         self._leaf = entry.id
         message = record.get("message")
         ignore(record, "parentId")
-        place: Record = {}
+        position: Record = {}
         if text(message, "role") == "toolResult" and entry.id != own:
-            place = {"call_id": text(message, "toolCallId")}
-        elif isinstance(message, dict) and isinstance(held := message.get("content"), list):
-            place = {"at": -1} if len(held) != len(entry.parts) else {}
-        self.reading.preserve_rest(record, where, entry, id=own, **place)
+            position = {"call_id": text(message, "toolCallId")}
+        elif isinstance(message, dict) and isinstance(content := message.get("content"), list):
+            position = {"at": -1} if len(content) != len(entry.parts) else {}
+        self.reading.preserve_rest(record, where, entry, id=own, **position)
 
     def done(self) -> ForeignSession:
         head = self.reading.find(self._leaf)
@@ -136,9 +136,9 @@ class _Reader:
         return made
 
     def _tail_of(self, record: Record) -> str | None:
-        place = record.get("firstKeptEntryIndex")
-        if isinstance(place, int) and 0 < place < len(self._names):
-            return self._names[place]
+        index = record.get("firstKeptEntryIndex")
+        if isinstance(index, int) and 0 < index < len(self._names):
+            return self._names[index]
         return text(record, "firstKeptEntryId")
 
     def _message(self, made: Entry, message: Record, record: Record, where: str) -> Entry:
@@ -173,14 +173,14 @@ class _Reader:
         counts = message.get("usage")
         if isinstance(counts, dict):
             kinds = ("input", "output", "cacheRead", "cacheWrite")
-            given, said, read, written = (count(counts, kind) for kind in kinds)
+            sent, received, read, written = (count(counts, kind) for kind in kinds)
             ignore(counts, "totalTokens")
-            made.usage = used(Usage(input=given, output=said, cache_read=read, cache_write=written))
+            made.usage = used(Usage(input=sent, output=received, cache_read=read, cache_write=written))
             made.cost_usd = money(counts.get("cost"), "total")
         # Without usage there is no step to store the API and the reason with: both are preserved like unknown keys.
         made.noted = {"api": api} if made.usage is not None and (api := text(message, "api")) is not None else {}
         reason = str(found) if isinstance(found := peek(message, "stopReason"), str) else None
-        made.finish = _ENDS.get(reason or "", reason)
+        made.finish = _STOP_REASONS.get(reason or "", reason)
         if made.usage is not None or reason in ("aborted", "error"):
             ignore(message, "stopReason")
         if reason in ("aborted", "error"):

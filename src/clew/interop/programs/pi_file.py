@@ -31,12 +31,12 @@ from clew.transcript.portable import Blob, PortableSession
 __all__ = ["format_pi"]
 
 _APIS: Final = {"anthropic": "anthropic-messages", "openai": "openai-responses", "google": "google-generative-ai"}
-_ENDS: Final = {
+_STOP_REASONS: Final = {
     **dict.fromkeys(("tool_use", "tool_calls", "tool-calls", "tool_call"), "toolUse"),
     **dict.fromkeys(("length", "max_tokens"), "length"),
     **dict.fromkeys(("error", "aborted"), "error"),
 }
-_OWN: Final = "clew"
+_CUSTOM_TYPE: Final = "clew"
 
 
 def format_pi(portable: PortableSession) -> bytes:
@@ -56,7 +56,7 @@ class _Writer:
 
     def lines(self) -> Iterator[dict[str, Any]]:
         session, (entries, head) = self._portable.session, export_entries(self._portable)
-        records = [record for one in entries for record in preserved_fields(one.parts, "pi")]
+        records = [record for entry in entries for record in preserved_fields(entry.parts, "pi")]
         self._taken = {record["id"] for record in records if isinstance(record.get("id"), str)}
         folder = session.metadata.get("workspace_was")
         header = {
@@ -73,23 +73,25 @@ class _Writer:
                 header = {**record, **header}
         yield header
         after: str | None = None
-        for one in entries:
-            after = self._tips.get(one.after or "")
-            for line in self._said(one):
+        for entry in entries:
+            after = self._tips.get(entry.after or "")
+            for line in self._entry_lines(entry):
                 if "unread" in line:
                     yield line
                     continue
                 line = {**line, "parentId": after}
                 yield line
                 after = str(line["id"])
-            self._tips[one.key] = after or ""
+            self._tips[entry.key] = after or ""
         at = self._tips.get(head or "")
         if (title := title_of(self._portable)) is not None:
             line = self._line("session_info", f"{session.id}/title", session.updated_at, name=title)
             yield {**line, "parentId": at}
         elif at != after:
             # pi resumes at the last line.
-            noted = self._line("custom", f"{session.id}/head", session.updated_at, customType=_OWN, data={"head": at})
+            noted = self._line(
+                "custom", f"{session.id}/head", session.updated_at, customType=_CUSTOM_TYPE, data={"head": at}
+            )
             yield {**noted, "parentId": at}
 
     def _line(self, kind: str, key: str, at: int, **more: Any) -> dict[str, Any]:
@@ -101,43 +103,45 @@ class _Writer:
         self._taken.add(name)
         return {"type": kind, "id": name, "parentId": None, "timestamp": iso(at), **more}
 
-    def _said(self, one: ExportedEntry) -> Iterator[dict[str, Any]]:
+    def _entry_lines(self, entry: ExportedEntry) -> Iterator[dict[str, Any]]:
         """Yield the lines of an entry: its own, those of tool results, and preserved records."""
-        preserved = preserved_fields(one.parts, "pi")
-        remainders = Remainders(one.parts, "pi", self._renamed)
-        match one.kind:
+        preserved = preserved_fields(entry.parts, "pi")
+        remainders = Remainders(entry.parts, "pi", self._renamed)
+        match entry.kind:
             case "prompt":
-                yield remainders.put(self._line("message", one.key, one.at, message=self._user(one)))
+                yield remainders.put(self._line("message", entry.key, entry.at, message=self._user(entry)))
             case "answer":
-                yield remainders.put(self._line("message", one.key, one.at, message=self._answer(one, preserved)))
-                yield from self._results(one, preserved, remainders)
+                yield remainders.put(self._line("message", entry.key, entry.at, message=self._answer(entry, preserved)))
+                yield from self._results(entry, preserved, remainders)
             case "compaction":
-                yield remainders.put(self._compaction(one))
+                yield remainders.put(self._compaction(entry))
             case "aside":
-                yield remainders.put(self._aside(one, preserved))
-        for first, *more in ids_in(one.parts, "pi"):
-            self._renamed |= dict.fromkeys((first, *more), self._names[one.key])
+                yield remainders.put(self._aside(entry, preserved))
+        for first, *more in ids_in(entry.parts, "pi"):
+            self._renamed |= dict.fromkeys((first, *more), self._names[entry.key])
         for record in preserved:
-            if "unread" in record or (str(record.get("type")) not in _WITHIN and isinstance(record.get("id"), str)):
+            if "unread" in record or (
+                str(record.get("type")) not in _INNER_KINDS and isinstance(record.get("id"), str)
+            ):
                 yield rewritten(record, self._renamed)
 
-    def _user(self, one: ExportedEntry) -> dict[str, Any]:
-        return {"role": "user", "content": list(self._content(one)), "timestamp": one.at}
+    def _user(self, entry: ExportedEntry) -> dict[str, Any]:
+        return {"role": "user", "content": list(self._content(entry)), "timestamp": entry.at}
 
-    def _content(self, one: ExportedEntry) -> Iterator[dict[str, Any]]:
-        for part in one.parts:
-            text, held = p.text_of(part.data), base64_of(part.data, self._blobs)
+    def _content(self, entry: ExportedEntry) -> Iterator[dict[str, Any]]:
+        for part in entry.parts:
+            text, file = p.text_of(part.data), base64_of(part.data, self._blobs)
             if text is not None:
                 yield {"type": "text", "text": text}
-            elif held is not None and held[0].startswith("image/"):
-                yield {"type": "image", "data": held[1], "mimeType": held[0]}
+            elif file is not None and file[0].startswith("image/"):
+                yield {"type": "image", "data": file[1], "mimeType": file[0]}
             elif p.kind_of(part.data) == "file":
                 yield {"type": "text", "text": f"[{p.name_of(part.data) or 'a file'}]"}
 
-    def _answer(self, one: ExportedEntry, preserved: list[dict[str, Any]]) -> dict[str, Any]:
-        provider, step = one.model.provider_id, one.step
+    def _answer(self, entry: ExportedEntry, preserved: list[dict[str, Any]]) -> dict[str, Any]:
+        provider, step = entry.model.provider_id, entry.step
         content: list[dict[str, Any]] = []
-        for part in one.parts:
+        for part in entry.parts:
             data = part.data
             if (thought := p.text_of(data, "reasoning")) is not None:
                 content.append({"type": "thinking", "thinking": thought, **_sealed(data, provider)})
@@ -151,19 +155,19 @@ class _Writer:
                 call |= {"arguments": given if isinstance(given, dict) else {"input": given}}
                 content.append({**call, **({"thoughtSignature": thought} if thought else {})})
         for record in preserved:
-            place = record.get("at")
-            if record.get("type") == "block" and isinstance(place, int) and 0 <= place < len(content):
-                content[place] |= {key: value for key, value in record.items() if key not in ("type", "at")}
+            index = record.get("at")
+            if record.get("type") == "block" and isinstance(index, int) and 0 <= index < len(content):
+                content[index] |= {key: value for key, value in record.items() if key not in ("type", "at")}
         used = step.usage if step is not None else None
         counts = (used.input, used.output + used.reasoning, used.cache_read, used.cache_write) if used else (0, 0, 0, 0)
         cost = step.cost_usd if step is not None else 0.0
         usage = dict(zip(("input", "output", "cacheRead", "cacheWrite"), counts, strict=True))
         reason = (step.finish_reason if step is not None else None) or "stop"
-        ended: dict[str, Any] = {"stopReason": _ENDS.get(reason, "stop")}
-        if one.is_stopped:
-            ended = {"stopReason": "aborted", "errorMessage": one.turn.stopped or "it was stopped"}
-        elif one.last and one.turn.status == "failed":
-            ended = {"stopReason": "error", "errorMessage": str(one.turn.error.get("message") or "it failed")}
+        ended: dict[str, Any] = {"stopReason": _STOP_REASONS.get(reason, "stop")}
+        if entry.is_stopped:
+            ended = {"stopReason": "aborted", "errorMessage": entry.turn.stopped or "it was stopped"}
+        elif entry.last and entry.turn.status == "failed":
+            ended = {"stopReason": "error", "errorMessage": str(entry.turn.error.get("message") or "it failed")}
         api = step.data.get("api") if step is not None else None
         rest = {key: value for record in preserved for key, value in unknown_keys_of(record).items()}
         return {
@@ -172,25 +176,25 @@ class _Writer:
             "content": content,
             "api": api if isinstance(api, str) else _APIS.get(provider, "openai-completions"),
             "provider": provider,
-            "model": one.model.model_id,
+            "model": entry.model.model_id,
             "usage": {
                 **usage,
                 "totalTokens": sum(counts),
                 "cost": {**dict.fromkeys(usage, 0.0), "total": cost},
             },
             **ended,
-            "timestamp": one.at,
+            "timestamp": entry.at,
         }
 
     def _results(
-        self, one: ExportedEntry, preserved: list[dict[str, Any]], remainders: Remainders
+        self, entry: ExportedEntry, preserved: list[dict[str, Any]], remainders: Remainders
     ) -> Iterator[dict[str, Any]]:
         details = {
             record.get("toolCallId"): record.get("details")
             for record in preserved
             if record.get("type") == "toolResult"
         }
-        for part, files in results_of(one):
+        for part, files in results_of(entry):
             id_ = p.call_id_of(part.data) or ""
             pictures = [held for file in files if (held := base64_of(file.data, self._blobs)) is not None]
             content = [{"type": "text", "text": p.result_text(part.data)}]
@@ -204,15 +208,15 @@ class _Writer:
                 "timestamp": part.updated_at,
             }
             noted = {"details": details[id_]} if id_ in details else {}
-            line = self._line("message", f"{one.key}/{id_}", part.updated_at, message={**message, **noted})
+            line = self._line("message", f"{entry.key}/{id_}", part.updated_at, message={**message, **noted})
             yield remainders.put(line, id_)
 
-    def _compaction(self, one: ExportedEntry) -> dict[str, Any]:
-        about = next((held for part in one.parts if (held := p.data_of(part.data, p.COMPACTION_PART))), {})
+    def _compaction(self, entry: ExportedEntry) -> dict[str, Any]:
+        about = next((held for part in entry.parts if (held := p.data_of(part.data, p.COMPACTION_PART))), {})
         files = {"readFiles": about.get("read_files") or [], "modifiedFiles": about.get("modified_files") or []}
-        line = self._line("compaction", one.key, one.at, summary=str(about.get("summary", "")))
+        line = self._line("compaction", entry.key, entry.at, summary=str(about.get("summary", "")))
         # Without an unsummarised message, the compaction itself is the first.
-        first = self._names.get(one.tail or "") or line["id"]
+        first = self._names.get(entry.tail or "") or line["id"]
         tokens = about.get("summarised_tokens", about.get("tokens_before"))
         return {
             **line,
@@ -221,16 +225,18 @@ class _Writer:
             "details": files,
         }
 
-    def _aside(self, one: ExportedEntry, preserved: list[dict[str, Any]]) -> dict[str, Any]:
+    def _aside(self, entry: ExportedEntry, preserved: list[dict[str, Any]]) -> dict[str, Any]:
         """Return the line of an aside: the imported one, or for one of clew's a message of an extension."""
         asides = (record for record in preserved if str(record.get("type")) in _ASIDES)
         record = next((record for record in asides if isinstance(record.get("id"), str)), None)
-        content = list(self._content(one))
+        content = list(self._content(entry))
         if record is None:
-            return self._line("custom_message", one.key, one.at, customType=_OWN, content=content, display=True)
+            return self._line(
+                "custom_message", entry.key, entry.at, customType=_CUSTOM_TYPE, content=content, display=True
+            )
         preserved.remove(record)
         record = dict(rewritten(record, self._renamed))
-        self._names[one.key] = str(record["id"])
+        self._names[entry.key] = str(record["id"])
         if record["type"] == "branch_summary":
             return record
         if record["type"] == "custom_message":
@@ -243,7 +249,7 @@ class _Writer:
         return {**record, "message": {**message, "output": output}}
 
 
-_WITHIN: Final = frozenset({"toolResult", "text", "thinking", "image"})
+_INNER_KINDS: Final = frozenset({"toolResult", "text", "thinking", "image"})
 _ASIDES: Final = frozenset({"branch_summary", "custom_message", "message"})
 
 

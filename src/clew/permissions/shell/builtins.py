@@ -41,9 +41,9 @@ EVALUATING: Final = {
 """Operators whose operand is an expression or a name with a subscript."""
 _OPTIONS: Final = {"jobs": "x", "printf": "v", "wait": "p"}
 """Options that run a command or assign to a name, by the letter in a bundle."""
-_COUNTS: Final = re.compile(r"%[-+ #'0-9.*hjlqtzL]*n")
+_PRINTF_ASSIGNMENT: Final = re.compile(r"%[-+ #'0-9.*hjlqtzL]*n")
 """A conversion of `printf` that assigns to the name in the argument: `printf %n PATH`."""
-_NAMES: Final = word_set("declare export getopts let local mapfile read readarray readonly typeset unset")
+_ASSIGNING: Final = word_set("declare export getopts let local mapfile read readarray readonly typeset unset")
 """They assign to names, whose subscripts are evaluated."""
 
 
@@ -55,8 +55,8 @@ def evaluates(program: str, arguments: Sequence[str]) -> bool:
     """Return whether an argument may be evaluated, so that a substitution can hide in it."""
     if program in EVALUATING:
         return any(argument in EVALUATING[program] for argument in arguments)
-    if program == "printf" and any(map(_COUNTS.search, arguments)):
+    if program == "printf" and any(map(_PRINTF_ASSIGNMENT.search, arguments)):
         return True
     if program in _OPTIONS:
         return any(argument.startswith("-") and _OPTIONS[program] in argument for argument in arguments)
-    return program in _NAMES and any("[" in argument for argument in arguments)
+    return program in _ASSIGNING and any("[" in argument for argument in arguments)

@@ -224,8 +224,8 @@ class CommandPaths:
             if found is None:
                 candidates.unknown = True
                 return
-            for one in found:
-                self._add_path(candidates, one, glob=False)
+            for path in found:
+                self._add_path(candidates, path, glob=False)
 
     def _add_path(self, candidates: _Candidates, path: str, glob: bool) -> None:
         self._budget.left -= 1
@@ -244,8 +244,8 @@ class CommandPaths:
         # Only the running shell knows where `..` leads behind a link that the glob finds.
         if self._program not in _TEXTUAL and (found is None or ".." in parts[first:]):
             candidates.unknown = True
-        for one in found or ():
-            for real in self._real(one):
+        for variant in found or ():
+            for real in self._real(variant):
                 candidates.add(paths.names_of(real), globs=True, named=True)
         rest = "/".join(parts[first:])
         spelled = paths.normal("/".join(parts[:first]) or "/")
@@ -317,9 +317,9 @@ def working_folders(commands: Iterable[Sequence[Token]], file_system: FileSystem
             reached = paths.normal(destination if destination.startswith("/") else f"{folder}/{destination}")
             # In a loop `..` may be applied any number of times.
             above = PurePosixPath(reached).parents if ".." in destination.split("/") else ()
-            for one in (reached, *map(str, above)):
-                if one not in folders and len(folders) <= _MAX_FOLDERS:
-                    folders.append(one)
+            for reachable in (reached, *map(str, above)):
+                if reachable not in folders and len(folders) <= _MAX_FOLDERS:
+                    folders.append(reachable)
     return tuple(folders)
 
 

@@ -19,7 +19,7 @@ from clew.providers.demo.script import script
 __all__ = ["Asked", "arguments", "asked_lines"]
 
 _LINE: Final = re.compile(r"!([A-Za-z_][\w.-]*)(?:[ \t]+(.*))?", re.DOTALL)
-_WITHOUT: Final[dict[str, str]] = {"ls": "."}
+_DEFAULT_ARGUMENTS: Final[dict[str, str]] = {"ls": "."}
 """The argument of a tool if the line has none."""
 
 
@@ -39,7 +39,7 @@ def asked_lines(text: str, tools: Sequence[ToolSchema]) -> list[Asked]:
 
 def arguments(name: str, rest: str, tool: ToolSchema | None) -> dict[str, Any]:
     """Return the arguments after a tool's name: JSON, or one word for each field and the rest for the last."""
-    rest = rest.strip() or _WITHOUT.get(name, "")
+    rest = rest.strip() or _DEFAULT_ARGUMENTS.get(name, "")
     if rest.startswith("{"):
         try:
             return convert_json(rest, dict[str, Any])

@@ -217,8 +217,8 @@ def _text(text: str, ids: _Ids, *, by_line: bool = False) -> Iterator[Chunk]:
 
 
 def _calls(asked: list[Asked], ids: _Ids) -> Iterator[Chunk]:
-    for one in asked:
+    for call in asked:
         id_ = ids.next("call")
-        yield c.ToolInputStart(id_, one.tool)
-        yield c.ToolInputDelta(id_, compact(one.input))
-        yield c.ToolInputAvailable(id_, one.tool, one.input)
+        yield c.ToolInputStart(id_, call.tool)
+        yield c.ToolInputDelta(id_, compact(call.input))
+        yield c.ToolInputAvailable(id_, call.tool, call.input)

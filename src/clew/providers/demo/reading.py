@@ -71,8 +71,8 @@ def sent_tokens(request: ModelRequest) -> int:
 def request_stamp(request: ModelRequest) -> str:
     """Return a digest of the request's position in a conversation, equal for equal positions."""
     last = request.messages[-1] if request.messages else None
-    place = (str(request.model), len(request.messages), last and last.id, last and len(last.parts))
-    return hashlib.sha256(repr(place).encode()).hexdigest()[:10]
+    position = (str(request.model), len(request.messages), last and last.id, last and len(last.parts))
+    return hashlib.sha256(repr(position).encode()).hexdigest()[:10]
 
 
 def _newest(messages: Sequence[Message]) -> int | None:

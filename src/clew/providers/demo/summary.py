@@ -103,15 +103,15 @@ def _sorted(entries: Sequence[_Entry], before: dict[str, list[str]]) -> dict[str
     def lines_of(label: str, limit: int | None) -> list[str]:
         return [line for entry in entries if entry.label == label for line in _lines(entry.text)[:limit]]
 
-    asked, said, returned = (lines_of(label, 1) for label in ("User", "Assistant", "Tool result"))
+    asked, answered, returned = (lines_of(label, 1) for label in ("User", "Assistant", "Tool result"))
     called = lines_of("Assistant tool calls", None)
     new = {
         "## Goal": [] if before.get("## Goal") else asked[:1],
         "## Constraints & Preferences": [line for line in asked if _RULE.search(line)],
-        "### Done": called + said,
+        "### Done": called + answered,
         "### In Progress": asked[-1:],
         "### Blocked": [line for line in returned if _TROUBLE.search(line)],
-        "## Key Decisions": [line for line in said + asked if _CHOICE.search(line)],
+        "## Key Decisions": [line for line in answered + asked if _CHOICE.search(line)],
         "## Next Steps": [f"Go on from: {asked[-1]}"] if asked else [],
         "## Critical Context": asked,
     }

@@ -4,8 +4,16 @@ They are not imported with this package but by the first call, in a thread. If t
 (:mod:`clew.providers.pydantic_ai.wires`), the call fails with a message that says what to install.
 """
 
-from clew.providers.pydantic_ai.endpoint import Endpoint
+from clew.providers.pydantic_ai.endpoint import Endpoint, load_libraries
 from clew.providers.pydantic_ai.provider import CONNECT_LIMIT_MS, EFFORTS, IDLE_LIMIT_MS, PydanticAIProvider
 from clew.providers.pydantic_ai.wires import what_to_install
 
-__all__ = ["CONNECT_LIMIT_MS", "EFFORTS", "IDLE_LIMIT_MS", "Endpoint", "PydanticAIProvider", "what_to_install"]
+__all__ = [
+    "CONNECT_LIMIT_MS",
+    "EFFORTS",
+    "IDLE_LIMIT_MS",
+    "Endpoint",
+    "PydanticAIProvider",
+    "load_libraries",
+    "what_to_install",
+]

@@ -20,7 +20,7 @@ import msgspec
 from clew.providers.base import EndpointKind, repr_without_key
 from clew.providers.pydantic_ai.wires import NEWER_LIMIT
 
-__all__ = ["LONGEST_ERROR", "LONGEST_LINE", "Connection", "Endpoint", "connect"]
+__all__ = ["LONGEST_ERROR", "LONGEST_LINE", "Connection", "Endpoint", "connect", "load_libraries"]
 
 LONGEST_LINE: Final = 32 * 1024 * 1024
 """Bytes of one line of a stream. An image in base64 fits; a hundred megabytes do not."""
@@ -28,6 +28,7 @@ LONGEST_ERROR: Final = 256 * 1024
 """Bytes of the body of an error response that are read."""
 
 _REMEMBERED: Final = 100
+_LOAD_LIMIT_MS: Final = 10_000.0
 _LONGEST_READ: Final = 600
 """Seconds. Amazon's library reads in a thread, which a timeout of the caller cannot interrupt."""
 _REGION: Final = re.compile(r"\bbedrock-runtime[.-]([a-z0-9-]+)\.amazonaws\.")
@@ -67,12 +68,13 @@ class Connection:
         known = self._models.get(model_id)
         if known is None:
             # In a thread: the first model of a kind loads modules and the table of model profiles.
-            known = self._models[model_id] = await asyncio.to_thread(self._made, model_id)
+            known = self._models[model_id] = await asyncio.to_thread(self.load_model, model_id)
             if len(self._models) > _REMEMBERED:
                 self._models.pop(next(iter(self._models)))
         return known
 
-    def _made(self, model_id: str) -> Any:
+    def load_model(self, model_id: str) -> Any:
+        """Return a new model. It loads modules and the table of model profiles, so call it in a thread."""
         model = self._make_model(model_id)
         _ = model.profile
         return model
@@ -111,6 +113,15 @@ def connect(endpoint: Endpoint, connect_limit_ms: float) -> Connection:
         groq = AsyncGroq(base_url=endpoint.base_url or "https://api.groq.com", **options)
         return _named(endpoint.kind, GroqProvider(groq_client=groq), http)
     return (_connect_anthropic if endpoint.kind == "anthropic" else _connect_openai)(endpoint, http, options)
+
+
+def load_libraries(endpoint: Endpoint, model_id: str) -> None:
+    """Import what a call of this model needs. Nothing is connected."""
+    import pydantic_ai.direct  # noqa: F401
+
+    # Clients of the clouds look for credentials, also over the network.
+    if endpoint.kind not in ("bedrock", "google-cloud"):
+        connect(endpoint, _LOAD_LIMIT_MS).load_model(model_id)
 
 
 def _named(kind: str, provider: Any, http: Any, profile: Any = None) -> Connection:

@@ -58,7 +58,7 @@ def _failure(error: Exception, provider_id: str, *, began: bool, now_ms: int, hi
     causes = list(_chain(error))
     unreadable = next((cause for cause in causes if isinstance(cause, httpx2.DecodingError)), None)
     if unreadable is not None:
-        return failed(f"sent what cannot be read: {unreadable}", senseless, cause="broken_off")
+        return failed(f"sent an unreadable response: {unreadable}", senseless, cause="broken_off")
     if isinstance(error, theirs.ModelConnectionError | httpx2.TransportError | OSError):
         # The innermost cause says what happened; the others say that something did.
         reason = str(causes[-1]) or type(causes[-1]).__name__
@@ -73,7 +73,7 @@ def _failure(error: Exception, provider_id: str, *, began: bool, now_ms: int, hi
         return failed(f"failed while it answered: {text}", senseless, cause="provider_down")
     if isinstance(error, theirs.UserError):
         return failed(f"cannot take this request: {error}", "invalid")
-    return failed(f"sent what makes no sense: {type(error).__name__}: {error}", senseless, cause="broken_off")
+    return failed(f"sent an invalid response: {type(error).__name__}: {error}", senseless, cause="broken_off")
 
 
 def _words(body: object) -> str:

@@ -128,7 +128,7 @@ class _History:
     def _answer(self, step: Sequence[p.Part]) -> None:
         """Add a step: the model's response, then the results of its calls with their files. The library puts the files
         into the result, or after all results if the API does not allow that."""
-        said: list[Any] = []
+        translated: list[Any] = []
         returned: list[Any] = []
         errors: list[Any] = []
         files: dict[str | None, list[Any]] = {}
@@ -139,29 +139,29 @@ class _History:
             text = p.text_of(part)
             # Some providers refuse a text of white space.
             if text is not None and text.strip():
-                said.append(self._text(part, text))
+                translated.append(self._text(part, text))
             elif p.kind_of(part) == "reasoning":
-                said += self._reasoning(part)
+                translated += self._reasoning(part)
             elif p.is_call(part) and self._own(part).get("form"):
                 # Structured output is sent as a text, and an error about it as a prompt.
-                said.append(self._text(part, p.input_text(part)))
+                translated.append(self._text(part, p.input_text(part)))
                 if p.state_of(part) == "output-error":
                     errors.append(self._theirs.UserPromptPart(content=p.error_text(part) or "The answer does not fit."))
             elif p.is_call(part):
-                said.append(self._call(part))
+                translated.append(self._call(part))
                 returned.append(self._result(part, files.get(p.call_id_of(part), ())))
         # Providers refuse a response that ends with reasoning. xAI may send encrypted reasoning last, which belongs
         # first.
         last: list[Any] = []
-        while said and isinstance(said[-1], self._theirs.ThinkingPart):
-            last.append(said.pop())
-        if said and self._system == "xai":
-            said[:0] = last
-        if not said:
+        while translated and isinstance(translated[-1], self._theirs.ThinkingPart):
+            last.append(translated.pop())
+        if translated and self._system == "xai":
+            translated[:0] = last
+        if not translated:
             return
         self._out.append(
             self._theirs.ModelResponse(
-                parts=said,
+                parts=translated,
                 model_name=self._model_id,
                 provider_name=self._system,
                 canonical_system=self.canonical_system,

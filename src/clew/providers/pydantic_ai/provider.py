@@ -98,8 +98,8 @@ class PydanticAIProvider:
                         # The library ends the last part at the end of the stream, even if that was cut off.
                         last = event
                         continue
-                    if (said := usage_of(response.usage)) != used and said.total:
-                        used = said
+                    if (newest := usage_of(response.usage)) != used and newest.total:
+                        used = newest
                         yield UsageUpdate(used)
                     for chunk in translator.take(event):
                         yield chunk
@@ -114,8 +114,8 @@ class PydanticAIProvider:
             if response is not None and (refusal := refusal_of(response)):
                 for chunk in translator.refuse(refusal):
                     yield chunk
-            if response is not None and (said := usage_of(response.usage)) != used and said.total:
-                yield UsageUpdate(said)
+            if response is not None and (newest := usage_of(response.usage)) != used and newest.total:
+                yield UsageUpdate(newest)
             if isinstance(error, ProviderFailure | asyncio.CancelledError):
                 raise
             raise_failure(

@@ -74,7 +74,7 @@ class Translator:
         self._count = 0
 
     def take(self, event: Any) -> Iterator[Chunk]:
-        for chunk in self._taken(event):
+        for chunk in self._chunks_of(event):
             self.began = True
             yield chunk
 
@@ -84,7 +84,7 @@ class Translator:
         A refusal in a field of its own is text of the model, and is yielded here, since the library holds it back.
         """
         if last is not None:
-            yield from self._taken(last)
+            yield from self._chunks_of(last)
         yield from self.refuse(refusal)
         for index in list(self._texts):
             yield c.TextEnd(self._texts.pop(index))
@@ -104,7 +104,7 @@ class Translator:
     def has_calls(self) -> bool:
         return bool(self._calls)
 
-    def _taken(self, event: Any) -> Iterator[Chunk]:
+    def _chunks_of(self, event: Any) -> Iterator[Chunk]:
         if event.event_kind == "part_end":
             yield from self._ended(event.index, event.part)
         elif event.event_kind == "part_start":
@@ -226,18 +226,18 @@ class _CallIds:
 
     def __init__(self, request: ModelRequest) -> None:
         last = request.messages[-1] if request.messages else None
-        place = f"{len(request.messages)} {last.id} {len(last.parts)}" if last else ""
-        self.stamp = hashlib.sha256(place.encode()).hexdigest()[:8]
-        self._taken = sent_calls(request.messages)
+        position = f"{len(request.messages)} {last.id} {len(last.parts)}" if last else ""
+        self.stamp = hashlib.sha256(position.encode()).hexdigest()[:8]
+        self._used = sent_calls(request.messages)
 
     def own(self, given: str | None) -> str:
         plain = given or "call"
         own = plain if len(plain) >= _SHORTEST_UNIQUE else f"{plain}_{self.stamp}"
         count = 2
-        while own in self._taken:
+        while own in self._used:
             own = f"{plain}_{self.stamp}_{count}"
             count += 1
-        self._taken.add(own)
+        self._used.add(own)
         return own
 
 
@@ -277,13 +277,13 @@ async def first_usage(response: Any) -> Usage:
     """Return the usage in the first event of the stream. Anthropic counts the input there, in disjoint kinds."""
     stream = getattr(response, "_response", None)
     first = await stream.peek() if stream is not None else None
-    said = getattr(getattr(first, "message", None), "usage", None)
-    if said is None:
+    reported = getattr(getattr(first, "message", None), "usage", None)
+    if reported is None:
         return Usage()
-    read, written = said.cache_read_input_tokens or 0, said.cache_creation_input_tokens or 0
+    read, written = reported.cache_read_input_tokens or 0, reported.cache_creation_input_tokens or 0
     return Usage.from_inclusive(
-        input_tokens=(said.input_tokens or 0) + read + written,
-        output_tokens=said.output_tokens or 0,
+        input_tokens=(reported.input_tokens or 0) + read + written,
+        output_tokens=reported.output_tokens or 0,
         cache_read_tokens=read,
         cache_write_tokens=written,
     )

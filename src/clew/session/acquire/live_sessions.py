@@ -136,9 +136,9 @@ class LiveSessions:
                 pass
 
         runs = [run.wait() for run in self._runs.values()]
-        occupied = [one.released.wait() for one in self.occupied.values()]
-        held = [unlocked(lock) for lock in self._locks.values() if lock.locked()]
-        return [asyncio.get_running_loop().create_task(end) for end in (*runs, *occupied, *held)]
+        occupied = [occupancy.released.wait() for occupancy in self.occupied.values()]
+        locked = [unlocked(lock) for lock in self._locks.values() if lock.locked()]
+        return [asyncio.get_running_loop().create_task(end) for end in (*runs, *occupied, *locked)]
 
     def is_live(self, session_id: str) -> bool:
         """Return whether the session has a run or another active operation."""
@@ -335,8 +335,11 @@ class LiveSessions:
             live = [run for run in self._runs.values() if session_id in (None, run.session_id)]
             # A settled run may still start what follows it, and needs the store for that.
             ending = [run for run in self._ending if session_id in (None, run.session_id)]
-            held = (one for one in self.occupied.values() if session_id in (None, one.session_id))
-            occupied = [one for one in held if not (but_after_turn and one.after_turn)]
+            occupied = [
+                occupancy
+                for occupancy in self.occupied.values()
+                if session_id in (None, occupancy.session_id) and not (but_after_turn and occupancy.after_turn)
+            ]
             if not (live or ending or occupied):
                 return
             for run in live:

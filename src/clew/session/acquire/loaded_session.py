@@ -33,8 +33,8 @@ class LoadedSession(msgspec.Struct, frozen=True):
     """The state of a session before it is acquired: its open turn with messages and steps, and interrupted calls.
 
     ``sealed`` are the ids of sealed messages, read only if a turn is open. ``pending`` are journaled chunks of a run
-    that could not store its end, ``asked`` its open model calls. ``runner`` is the replica that runs it, or did, in a
-    shared store.
+    that could not store its end, ``open_model_calls`` its calls without an end. ``runner`` is the replica of that run,
+    in a shared store.
     """
 
     session_id: str
@@ -44,7 +44,7 @@ class LoadedSession(msgspec.Struct, frozen=True):
     sealed: frozenset[str] = frozenset()
     steps: tuple[Step, ...] = ()
     pending: tuple[PendingStream, ...] = ()
-    asked: tuple[ModelCall, ...] = ()
+    open_model_calls: tuple[ModelCall, ...] = ()
     runner: Replica | None = None
 
     @property
@@ -67,7 +67,7 @@ class LoadedSession(msgspec.Struct, frozen=True):
         if self.open is None or self.waiting is not None or any(row.damage for row in self.open.messages):
             return False
         own = {row.id for row in self.open.messages}
-        calls = [part for one in self.cut_off if one.message.id in own for part in one.calls]
+        calls = [part for interrupted in self.cut_off if interrupted.message.id in own for part in interrupted.calls]
         return all(part.tool_state == "input-streaming" for part in calls)
 
     @property
@@ -104,7 +104,7 @@ async def _load(store: Moment, session_id: str) -> LoadedSession:
         if calls.keys() - holders.keys():
             try:
                 tree = await store.load_tree(session_id)
-                holders |= {held: tree.turns[turn_id] for turn_id, messages in tree.links.items() for held in messages}
+                holders |= {id_: tree.turns[turn_id] for turn_id, messages in tree.links.items() for id_ in messages}
             except RowUndecodable as error:
                 # The cause of the interruption is unknown then; that is no reason to leave a call open.
                 log.error("cannot read all turns of session %s: %s", session_id, error)
@@ -114,6 +114,6 @@ async def _load(store: Moment, session_id: str) -> LoadedSession:
                 cut_off.append(CutOff(message, tuple(parts), holders.get(message_id)))
     pending = await store.pending_streams(session_id)
     # Only the session's own run asks for answers, while a title may be in progress.
-    asked = tuple(call for call in await store.open_model_calls(session_id) if call.purpose == "answer")
+    open_model_calls = tuple(call for call in await store.open_model_calls(session_id) if call.purpose == "answer")
     runner = await store.find_replica(state.runner) if state.runner is not None else None
-    return LoadedSession(session_id, state, opened, tuple(cut_off), sealed, steps, pending, asked, runner)
+    return LoadedSession(session_id, state, opened, tuple(cut_off), sealed, steps, pending, open_model_calls, runner)

@@ -9,9 +9,9 @@ import msgspec
 
 from clew.errors import Conflict, SessionBusy, WaitingForHuman
 from clew.session.acquire.acquire import plan_fence, settle_session
-from clew.session.acquire.journal_fold import fold_streams
 from clew.session.acquire.live_sessions import LiveSessions
 from clew.session.acquire.loaded_session import LoadedSession, load_session_state
+from clew.session.acquire.recovery import fold_streams
 from clew.session.acquire.settle import LOST
 from clew.session.context.context import MeasuredLine, find_cheap_context
 from clew.session.host import Host
@@ -69,8 +69,7 @@ async def load_prompt_start(
             counted,
         )
 
-    # For a session in use these are a few rows, as its line is cached.
-    return await host.store.at_once(session_id, ask, hot=True)
+    return await host.store.at_once(session_id, ask)
 
 
 def find_obstacle(sessions: LiveSessions, session_id: str, loaded: LoadedSession | None) -> Conflict | None:
@@ -107,7 +106,7 @@ async def prepare_session(host: Host, session_id: str, loaded: LoadedSession | N
         if isinstance(outcome, Refused):
             raise SessionBusy("the session was acquired by another run", session_id=session_id)
         loaded = await load_session_state(host.store, session_id)
-    if loaded.pending or loaded.asked:
+    if loaded.pending or loaded.open_model_calls:
         # Chunks of a run that could not store its end must be in its parts before those are settled.
         now = host.clock.now_ms()
         await fold_streams(host.store, host.mint, now, session_id)
@@ -152,6 +151,6 @@ async def locked_idle_session(host: Host, sessions: LiveSessions, session_id: st
 
     async with sessions.lock(session_id):
         sessions.check_open(session_id)
-        session, loaded = await host.store.at_once(session_id, ask, hot=True)
+        session, loaded = await host.store.at_once(session_id, ask)
         await settle_idle(host, sessions, session_id, loaded)
         yield session

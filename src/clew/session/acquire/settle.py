@@ -20,7 +20,7 @@ from clew.transcript.incomplete_step import is_whole_answer
 from clew.transcript.message import PartRow
 from clew.transcript.part import close_call, is_subagent_call
 from clew.transcript.projection import Hidden
-from clew.transcript.turn import Turn
+from clew.transcript.turn import CHUNKS, Turn, id_end
 from clew.transcript.turn_state import OPEN, TurnStatus
 from clew.transcript.wait import waits_of
 
@@ -35,6 +35,7 @@ __all__ = [
     "plan_end",
     "plan_refusal",
     "plan_settle",
+    "with_chunks",
 ]
 
 
@@ -58,26 +59,30 @@ def plan_settle(loaded: LoadedSession, now: int, left_open: str, *, spared: Turn
     ``left_open`` says why such a turn is open. ``spared`` continues, so it is left alone with all its requests.
     """
     spared = spared or loaded.waiting
-    asked = {wait.tool_call_id for wait in waits_of(spared)}
+    waiting = {wait.tool_call_id for wait in waits_of(spared)}
     writes: list[Write] = []
     resealed: set[str] = set()
-    for one in loaded.cut_off:
-        calls = [part for part in one.calls if part.tool_call_id not in asked]
+    for interrupted in loaded.cut_off:
+        message, turn = interrupted.message, interrupted.turn
+        calls = [part for part in interrupted.calls if part.tool_call_id not in waiting]
         # A damaged message is left as it is: a new seal would make it look intact. The model is sent a stub.
-        if calls and one.message.damage is None:
-            reason = _reason_of(one.turn, left_open)
+        if calls and message.damage is None:
+            reason = _reason_of(turn, left_open)
             ended: dict[int, PartRow] = {}
             for part in calls:
                 words = reason.replace(_UNKNOWN, _NOT_RUN) if part.tool_state == "input-streaming" else reason
-                if words == reason and _was_stopped(one.turn) and is_subagent_call(part.data):
+                if words == reason and _was_stopped(turn) and is_subagent_call(part.data):
                     words = f"{BY_PARENT}: {reason}"
                 ended[part.index] = msgspec.structs.replace(part, data=close_call(part.data, words), updated_at=now)
-            put = PutParts(one.message.id, tuple(ended[index] for index in sorted(ended)))
-            seal = SealMessage(one.message.id, seal_of(ended.get(p.index, p).data for p in one.message.parts))
+            put = PutParts(message.id, tuple(ended[index] for index in sorted(ended)))
+            seal = SealMessage(message.id, seal_of(ended.get(p.index, p).data for p in message.parts))
             # A message that its turn still extends is not sealed: it would read as changed afterwards.
-            grows = spared is not None and one.turn is not None and one.turn.id == spared.id
-            writes += (put,) if grows and one.message.id not in loaded.sealed else (put, seal)
-            resealed.add(one.message.id)
+            grows = spared is not None and turn is not None and turn.id == spared.id
+            writes += (put,) if grows and message.id not in loaded.sealed else (put, seal)
+            if turn is not None and turn.data.get(CHUNKS):
+                # No chunk has this change: a client that follows the turn gets the message again.
+                writes.append(SetTurn(turn.id, None, data={CHUNKS: None}))
+            resealed.add(message.id)
     if loaded.open is not None and spared is None:
         turn, rows = loaded.open.turn, loaded.open.messages
         if turn.status == "running" and is_whole_answer(rows, loaded.steps):
@@ -124,6 +129,18 @@ def _reason_of(turn: Turn | None, left_open: str) -> str:
 def plan_end(turn_id: str, status: TurnStatus, now: int, data: dict[str, Any] | None = None) -> tuple[Write, ...]:
     """Return the writes that end an answered turn, in whatever state: it becomes the head."""
     return SetTurn(turn_id, status, settled_at=now, data=data or {}), MoveHead(turn_id, now, "turn")
+
+
+def with_chunks(writes: Sequence[Write], counts: dict[str, int], message_id: str, last_n: int) -> list[Write]:
+    """Return the writes that end a run on a message; its turn stores the number of the last chunk of each message.
+
+    ``counts`` has those of earlier messages, and gets this one.
+    """
+    counts[id_end(message_id)] = last_n
+    return [
+        msgspec.structs.replace(one, data={**one.data, CHUNKS: {**counts}}) if isinstance(one, SetTurn) else one
+        for one in writes
+    ]
 
 
 def plan_refusal(

@@ -3,19 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final, Literal
+
+from msgspec.structs import replace
 
 from clew.errors import RowUndecodable
-from clew.live.base import Status, Waiting
-from clew.session.acquire.live_sessions import LiveSessions
-from clew.session.host import Host
+from clew.live.base import Live, Status, Waiting
 from clew.store.base import Moment
 from clew.transcript.damage import DAMAGED_PART, MISSING, NOT_ALL_READABLE
 from clew.transcript.message import MessageRow
+from clew.transcript.metadata import PausedBy
+from clew.transcript.session import Session
 from clew.transcript.turn import Turn
 from clew.transcript.wait import Wait, waits_of
 
-__all__ = ["find_damage", "idle_status", "load_open_turn", "load_waiting", "open_waits", "present_status"]
+if TYPE_CHECKING:
+    from clew.session.acquire.live_sessions import LiveSessions
+    from clew.session.cluster.lease import Lease
+    from clew.session.host import Host
+
+__all__ = [
+    "LEFT_OPEN",
+    "find_damage",
+    "idle_status",
+    "load_open_turn",
+    "load_waiting",
+    "open_waits",
+    "present_status",
+    "status_in",
+    "with_pause",
+]
 
 
 LEFT_OPEN: Final = "the run ended before it could store its end; the turn is settled when the session is next used"
@@ -84,14 +101,19 @@ def _ended_status(turn: Turn | None) -> Status:
     return Status("error", message=str((problem or {}).get("message", "the run failed")), problem=problem)
 
 
-async def present_status(host: Host, sessions: LiveSessions, session_id: str) -> Status:
+async def present_status(store: Moment, live: Live, lease: Lease, session_id: str, *, is_live: bool) -> Status:
     """Return the session's current status. In a shared store, the store decides whether it is running: what this
-    process knows may be outdated."""
-    store, known = host.store, host.live.status(session_id)
-    if not host.lease.shared or sessions.is_live(session_id):
-        is_sure = known is not None and (known.state != "error" or sessions.is_live(session_id))
-        return known if known is not None and is_sure else await _stored_status(store, session_id, known)
-    if await host.lease.runs_elsewhere(store, await store.load_state(session_id)):
+    process knows may be outdated. ``is_live``: it has an active operation in this process."""
+    known = live.status(session_id)
+    if not lease.shared or is_live:
+        if known is not None and (known.state != "error" or is_live):
+            return known
+        stored = await _stored_status(store, session_id, known)
+        if stored.message != LEFT_OPEN or not lease.has_other_owner():
+            return stored
+        turn = await load_open_turn(store, session_id)
+        return Status("busy", started_at=turn.created_at if turn is not None else None)
+    if await lease.runs_elsewhere(store, await store.load_state(session_id)):
         if known is not None and known.state in ("busy", "retrying"):
             return known
         turn = await load_open_turn(store, session_id)
@@ -99,6 +121,20 @@ async def present_status(host: Host, sessions: LiveSessions, session_id: str) ->
             return Status("busy", message="being summarised in another replica")
         return Status("busy", started_at=turn.created_at)
     return await _stored_status(store, session_id, known)
+
+
+async def status_in(host: Host, sessions: LiveSessions, session_id: str) -> Status:
+    """Return the session's current status in an engine that runs sessions."""
+    is_live = sessions.is_live(session_id)
+    return await present_status(host.store, host.live, host.lease, session_id, is_live=is_live)
+
+
+async def with_pause(store: Moment, session: Session, status: Status) -> Status:
+    """Return a status that shows whether the queue is paused, and why."""
+    why: PausedBy | Literal["waiting"] | None = session.paused_by
+    if status.waiting and await store.load_queue(session.id):
+        why = "waiting"
+    return replace(status, paused=why is not None, paused_by=why)
 
 
 async def _stored_status(store: Moment, session_id: str, known: Status | None) -> Status:

@@ -1,206 +1,141 @@
-"""The engine: the operations of any engine, and those that only the engine in this process has."""
+"""The engine in this process: the operations of any engine, and those that only this one has."""
 
 from __future__ import annotations
 
-import asyncio
-import re
+import contextlib
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, overload
 from warnings import warn
 
-import msgspec
-
-from clew.convert import convert
-from clew.errors import BlobNotFound, Invalid, InvalidId, InvalidInput, NotFound, SessionBusy
-from clew.live.base import LiveStream, Status
-from clew.session.api.files import Files
-from clew.session.api.history import History
-from clew.session.api.permissions import Permissions
-from clew.session.api.prompts import SavedPrompts
-from clew.session.api.runs import Runs
-from clew.session.api.servers import Servers
-from clew.session.api.sessions import Sessions
-from clew.session.api.settings import Settings
-from clew.session.api.transfer import Transfer
-from clew.store.base import Blob, Damage, Rebuilt
+from clew.errors import ClewError, InvalidInput, NotFound, SessionBusy
+from clew.live.base import Live, LiveStream, Status
+from clew.session.api.operations import Operations
+from clew.store.base import Rebuilt, Store
 from clew.transcript.chunk import chunk_dict
 from clew.transcript.session import Model
-from clew.transcript.spend import GROUPINGS, Grouping, UsageQuery, UsageReport, parse_bound, report
+from clew.transcript.stream_cursor import StreamCursor
 from clew.transcript.value_check import check_value
 
 # Runtime modules are imported inside functions, when an engine is opened, so that importing clew stays fast.
 if TYPE_CHECKING:
+    from clew.clock import Clock
     from clew.compaction.plan import Plan
-    from clew.providers.base import ModelListing, ModelRequest, StepEnd
+    from clew.config import Config
+    from clew.ids import Mint
+    from clew.providers.base import ModelRequest, StepEnd
     from clew.session.api.turn_stream import TurnStream
+    from clew.session.cluster.lease import Lease
     from clew.session.context.compact import Compacted
     from clew.session.history.snapshot import SnapshotLayer
     from clew.session.hook_map import Changing, Observing
     from clew.session.hooks import Hook, HookName
     from clew.session.host import Host
     from clew.session.prompt.submission import Submission, TurnOutcome
+    from clew.session.runtime import Runtime
     from clew.session.turn.answers import Answered, Decision
     from clew.session.turn.calls import ToolCallValue
     from clew.transcript.message import MessageRow
     from clew.transcript.session import Session
+    from clew.triggers.dispatcher import Dispatcher
     from clew.triggers.events import Events
     from clew.triggers.router import Scope
     from clew.triggers.schedules import Schedules
     from clew.triggers.webhooks import Webhooks
 
-__all__ = ["ADMIN_ONLY", "AgentList", "AgentShape", "Engine", "Operations", "ReplicaShape"]
+__all__ = ["ADMIN_ONLY", "Engine"]
 
 ADMIN_ONLY: Final = frozenset(
     {
-        *("accept_loss", "backup", "change_settings", "check_ready", "close", "drain", "hook", "is_idle", "join"),
+        *(
+            "accept_loss",
+            "backup",
+            "change_settings",
+            "check_ready",
+            "close",
+            "drain",
+            "hook",
+            "is_idle",
+            "join",
+            "preload",
+        ),
         *("figures", "known_statuses", "losses", "metrics", "rebuild", "replicas", "scoped", "write_ledger"),
-        *("give_mcp_servers", "mcp_servers", "start_mcp_server"),
+        *("give_mcp_servers", "mcp_servers", "preload", "start_mcp_server"),
         *("clock", "config", "dispatcher", "host", "mint", "store"),
     }
 )
 """Operations on the host and the whole store, which are not available to an owner."""
 _MAX_OWNER_CHARS: Final = 256
+_PRELOADED_SESSIONS: Final = 20
 T = TypeVar("T")
-_SHA256: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
-
-
-class AgentShape(msgspec.Struct, frozen=True):
-    """An agent that a session can use."""
-
-    name: str
-    description: str
-    mode: Literal["primary", "subagent", "internal"]
-    model: Model | None
-    tools: tuple[str, ...] | None
-    max_steps: int
-    """The agent's own limit, or that of the store's preset."""
-    source: Literal["builtin", "user", "project"]
-
-
-class AgentList(msgspec.Struct, frozen=True):
-    """The available agents. ``notices`` report unusable manifests, with the reason."""
-
-    agents: tuple[AgentShape, ...]
-    notices: tuple[str, ...]
-
-
-class ReplicaShape(msgspec.Struct, frozen=True):
-    """A process that serves the store. Times are by the store's clock. ``alive``: its lease is valid; ``here``: it is
-    this process."""
-
-    id: str
-    url: str | None
-    version: str
-    started_at: int
-    beat_at: int
-    lease_until: int
-    draining: bool
-    alive: bool
-    here: bool
-    sessions: tuple[str, ...]
-
-
-class Operations(Sessions, Runs, History, Permissions, Transfer, Files, SavedPrompts, Settings, Servers):
-    """The operations of an engine, whether it runs in this process or in a server that owns the store."""
-
-    events: Events
-    schedules: Schedules
-    webhooks: Webhooks
-
-    async def models(self) -> list[ModelListing]:
-        """Return the known models: usable ones first, then the others, each with the reason."""
-        listed = await asyncio.to_thread(self._host.providers.models)
-        chosen = self._host.choices.default_model
-        if chosen is None:
-            return list(listed)
-        return [msgspec.structs.replace(one, default=one.id == str(chosen.plain)) for one in listed]
-
-    async def agents(self, workspace: str | Path | None = None) -> AgentList:
-        """Return the agents a session can use; with a ``workspace``, including those of its project."""
-        from clew.compaction.presets import presets
-
-        folder = Path(workspace) if workspace else None
-        if self.roots is not None:
-            folder = await self._resolve_workspace(folder)
-        catalog = await asyncio.to_thread(self._host.agents, folder, self.owner)
-        # The limit of sessions without a preset of their own. If the config named none, it has the store's default.
-        preset = presets()[self._host.config.compaction.preset or "guide"]
-        limit = self._host.choices.max_steps or preset.max_steps
-        shown, notices = [], [*catalog.notices]
-        for agent in catalog.list():
-            model = None
-            try:
-                model = self._host.providers.parse(agent.model) if agent.model is not None else None
-            except Invalid as error:
-                notices.append(f"{agent.path}: its model cannot be used; {error}")
-            values = {"model": model, "max_steps": agent.max_steps or limit}
-            shown.append(convert({**msgspec.structs.asdict(agent), **values}, AgentShape))
-        return AgentList(tuple(shown), tuple(notices))
-
-    async def blob(self, sha256: str) -> Blob:
-        """Return the bytes of a file that a message refers to."""
-        if not _SHA256.fullmatch(sha256):
-            raise InvalidId("a blob id is a SHA-256 digest: 64 lowercase hex digits")
-        blob = await self._store.find_blob(sha256, self.owner)
-        if blob is None:
-            raise BlobNotFound("no blob with this SHA-256", sha256=sha256)
-        return blob
-
-    async def usage(
-        self, by: Grouping = "day", *, since: int | str | None = None, until: int | str | None = None
-    ) -> UsageReport:
-        """Return the usage and cost of all model calls, whatever their purpose, in groups.
-
-        ``since`` is inclusive and ``until`` exclusive: epoch milliseconds or ISO 8601, in UTC unless there is an
-        offset. If ``until`` is a date without a time, that day is included. Calls of deleted sessions count too.
-        """
-        if by not in GROUPINGS:
-            raise InvalidInput(f"by must be {', '.join(GROUPINGS[:-1])} or {GROUPINGS[-1]}, not {by!r}")
-        query = UsageQuery(by, parse_bound(since), parse_bound(until, is_end=True), self.owner)
-        # One report at a time: each may take long, and several would occupy all readers of the store.
-        async with self._usage_lock:
-            return report(await self._store.load_usage(query))
-
-    async def replicas(self) -> list[ReplicaShape]:
-        """Return the processes that serve the store, oldest first, with their sessions; empty with a single owner."""
-        replica_id, shown = self._host.lease.replica_id, []
-        for one in await self._store.list_replicas():
-            more = {"here": one.id == replica_id, "sessions": await self._store.run_by(one.id)}
-            shown.append(convert({**msgspec.structs.asdict(one), **more}, ReplicaShape))
-        return shown
-
-    async def losses(self) -> tuple[Damage, ...]:
-        """Return what was acknowledged but is missing from the store, until the loss is accepted."""
-        return await self._store.losses()
-
-    async def accept_loss(self, loss_id: str) -> None:
-        """Accept a loss, named by its id, so that it is no longer reported."""
-        if not await self._store.accept_loss(loss_id, self._host.clock.now_ms()):
-            raise NotFound(f"there is no loss {loss_id}", loss_id=loss_id)
 
 
 class Engine(Operations):
     """Sessions and their operations. Created by :func:`clew.open`."""
 
-    def __init__(self, host: Host, snapshots: SnapshotLayer | None = None) -> None:
-        from clew.session.history.snapshot import attach
+    def __init__(
+        self,
+        store: Store,
+        live: Live,
+        lease: Lease,
+        compose: Callable[[], Host],
+        snapshots: SnapshotLayer | None = None,
+    ) -> None:
+        super().__init__(store, live, lease, compose)
+        self.store = store
+        self._snapshots = snapshots
+
+    @cached_property
+    def host(self) -> Host:
+        return self._host
+
+    @cached_property
+    def config(self) -> Config:
+        return self._host.config
+
+    @cached_property
+    def clock(self) -> Clock:
+        return self._host.clock
+
+    @cached_property
+    def mint(self) -> Mint:
+        return self._host.mint
+
+    @cached_property
+    def _services(self) -> tuple[Runtime, Dispatcher]:
+        """The runtime, and the dispatcher, which runs need too: their tools add schedules."""
         from clew.session.runtime import Runtime
         from clew.triggers.dispatcher import Dispatcher
 
-        super().__init__(host, Runtime(host), snapshots)
-        self.host = host
-        self.store = host.store
-        self.config = host.config
-        self.clock = host.clock
-        self.mint = host.mint
-        self.dispatcher = Dispatcher(host, self._runtime, self._scope())
-        self.events = self.dispatcher.events
-        self.schedules = self.dispatcher.schedules
-        self.webhooks = self.dispatcher.webhooks
-        if snapshots is not None:
-            attach(host.hooks, snapshots)
+        runtime = Runtime(self._host)
+        return runtime, Dispatcher(self._host, runtime, self._scope())
+
+    @property
+    def _runtime(self) -> Runtime:
+        return self._services[0]
+
+    def _is_live_here(self, session_id: str) -> bool:
+        return "_services" in vars(self) and self._runtime.sessions.is_live(session_id)
+
+    @cached_property
+    def dispatcher(self) -> Dispatcher:
+        return self._services[1]
+
+    # Made when first used, and writable like an attribute: an owner's view has its own.
+    @cached_property
+    def events(self) -> Events:  # type: ignore[override]
+        return self.dispatcher.events
+
+    @cached_property
+    def schedules(self) -> Schedules:  # type: ignore[override]
+        return self.dispatcher.schedules
+
+    @cached_property
+    def webhooks(self) -> Webhooks:  # type: ignore[override]
+        return self.dispatcher.webhooks
 
     @overload
     async def start(
@@ -274,7 +209,7 @@ class Engine(Operations):
         from clew.session.api.turn_stream import TurnStream, follow
 
         session_id = await self._resolve_session(session_id)
-        batches = await follow(self._store, self.find_stream, session_id, submission)
+        batches = await follow(self._store, self._runtime.streams, session_id, submission)
         return TurnStream(submission, batches, lambda named: self._store.find_message(session_id, named), read)
 
     async def answer_stream(
@@ -355,15 +290,14 @@ class Engine(Operations):
         return await self._runtime.streams.find(await self._resolve_session(session_id))
 
     async def find_batches(
-        self, session_id: str, *, replay: bool = True, message_id: str | None = None
+        self, session_id: str, *, replay: bool = True, message_id: str | None = None, after: str | None = None
     ) -> AsyncIterator[Sequence[Any]] | None:
         """Return the same chunks as ``attach``, in batches; None if there is no run to follow."""
         from clew.session.api.turn_stream import find_batches
 
-        find = self._runtime.streams.find
-        return await find_batches(
-            self._store, find, await self._resolve_session(session_id), replay=replay, message_id=message_id
-        )
+        cursor = None if after is None else StreamCursor.parse(after)
+        streams, session_id = self._runtime.streams, await self._resolve_session(session_id)
+        return await find_batches(self._store, streams, session_id, replay=replay, message_id=message_id, after=cursor)
 
     def parse_model(self, named: str | Model | dict[str, Any]) -> Model:
         """Return the model and variant that a name refers to, resolved as by every method that takes one."""
@@ -380,7 +314,7 @@ class Engine(Operations):
         ``unsettled``; the others are idle unless they ran in this process."""
         if self.owner is not None:
             session_ids = [await self._resolve_session(session_id) for session_id in session_ids]
-        known = {session_id: self._host.live.status(session_id) for session_id in session_ids}
+        known = {session_id: self._live.status(session_id) for session_id in session_ids}
         if unsettled is None:
             unsettled = {*await self._store.unsettled_sessions(known), *await self._store.failed_sessions(known)}
         # A session that failed in this process may have been rewound since.
@@ -392,7 +326,7 @@ class Engine(Operations):
 
     def known_statuses(self, session_ids: Iterable[str]) -> dict[str, Status | None]:
         """Return the last known status of each session without reading the store; None if none is known."""
-        return {session_id: self.host.live.status(session_id) for session_id in session_ids}
+        return {session_id: self._live.status(session_id) for session_id in session_ids}
 
     @overload
     def hook(self, name: Literal["message.user"], hook: Changing[MessageRow]) -> None: ...
@@ -458,6 +392,19 @@ class Engine(Operations):
         }
         return self.host.telemetry.metrics.text(now)
 
+    async def preload(self) -> None:
+        """Import the libraries that the default model and those of the newest sessions need, on a thread, so that their
+        first calls do not wait for it. Returns at once."""
+        load = getattr(self._host.providers, "load_libraries", None)
+        if load is None:
+            return  # the host's own providers
+        default = self._host.choices.default_model or self._host.providers.default_model()
+        models = [default]
+        with contextlib.suppress(ClewError):
+            models += [session.model for session in (await self.list_sessions(limit=_PRELOADED_SESSIONS)).sessions]
+        # A daemon: a process that ends does not wait for it.
+        threading.Thread(target=load, args=(models,), name="clew-preload", daemon=True).start()
+
     async def check_ready(self) -> None:
         """Raise if no run can start in this process now: it is closing, has lost its lease, or cannot use its store."""
         self.host.lease.check_open()
@@ -475,6 +422,8 @@ class Engine(Operations):
         Called when the engine's context exits. Return the ids of turns that ended but could not be settled; they are
         settled when the store is opened next. Each id is returned only once.
         """
+        if "_host" not in vars(self):
+            return ()  # nothing was started
         from clew.tools.process.program import programs_ended
 
         await self.dispatcher.close()

@@ -45,7 +45,7 @@ class Files(EnginePart):
             raise InvalidInput(f"limit must be from 1 to 200, not {limit}")
         check_value(q, "q")
         root = await self._root(session_id, workspace)
-        closed = (*self._host.places.folders, *self._host.places.files)
+        closed = (*self._host.protected_paths.folders, *self._host.protected_paths.files)
         if root is None:
             return []
         signal = Signal()
@@ -82,7 +82,7 @@ def _find_folders(root: Path, q: str, limit: int) -> list[str]:
 
 def _find(root: Path, q: str, limit: int, closed: tuple[str, ...], signal: Signal) -> list[str]:
     from clew.tools.files.access import open_folder, read_all
-    from clew.tools.files.ignored import IGNORE_FILE, IgnoredPaths
+    from clew.tools.files.pattern import IGNORE_FILE, IgnoredPaths
     from clew.tools.files.walk import LeftOut, StopCheck, list_folder, walk
 
     typed = q.casefold()

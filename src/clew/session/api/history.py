@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from clew import ids
 from clew.errors import InvalidInput
+from clew.session.acquire.waiting import LEFT_OPEN
 from clew.session.api.base import EnginePart, check_limit
 from clew.session.history.report import CompactionReport, load_compaction
 from clew.session.history.rewind_plan import Edit, RewindMode
@@ -25,8 +28,6 @@ if TYPE_CHECKING:
     from clew.session.history.report import RequestReport, TurnReport
     from clew.session.history.rewind import Rewinding, Rewound
     from clew.session.history.snapshot import SnapshotLayer
-    from clew.session.host import Host
-    from clew.session.runtime import Runtime
 
 __all__ = ["History"]
 
@@ -34,9 +35,7 @@ __all__ = ["History"]
 class History(EnginePart):
     """The operations that move a session's head, copy its line, compact it, or report what was sent."""
 
-    def __init__(self, host: Host, runtime: Runtime, snapshots: SnapshotLayer | None = None) -> None:
-        super().__init__(host, runtime)
-        self._snapshots = snapshots
+    _snapshots: SnapshotLayer | None = None
 
     async def rewind(
         self,
@@ -130,11 +129,16 @@ class History(EnginePart):
     async def tree(self, session_id: str, *, limit: int | None = None, cursor: str | None = None) -> TreeView:
         """Return every turn of the session with its position, and the branches that start at them.
 
-        With a ``limit``, that many of the newest turns; the ``next_cursor`` of a page leads to those before it.
+        With a ``limit``, that many of the newest turns; the ``next_cursor`` of a page leads to those before it. A turn
+        that the end of its process cut off is ``failed``, also before it is settled.
         """
         check_limit(limit)
         before = None if cursor is None else ids.check_turn_id(cursor)
-        return await load_tree_view(self._store, await self._resolve_session(session_id), limit, before)
+        view = await load_tree_view(self._store, await self._resolve_session(session_id), limit, before)
+        if view.open_turn_id is None or (await self._present_status(view.session_id)).message != LEFT_OPEN:
+            return view
+        turns = (replace(turn, status="failed") if turn.id == view.open_turn_id else turn for turn in view.turns)
+        return replace(view, turns=tuple(turns))
 
     # Context size
 

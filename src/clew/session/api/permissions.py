@@ -8,16 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from clew.errors import InvalidInput, RuleNotFound
-from clew.session.api.base import EnginePart
-from clew.session.api.workspace import without_links
+from clew.session.api.base import EnginePart, without_links
 from clew.transcript.session import folder_of
 from clew.transcript.value_check import check_value
 
 # Imports inside functions: the shell parser is a quarter of clew's code, and only decisions need it.
 if TYPE_CHECKING:
     from clew.permissions.explain import Explanation
-    from clew.session.turn.rules_service import KeptRule, RuleScope
-    from clew.transcript.rule import Rule
+    from clew.transcript.rule import KeptRule, Rule, RuleScope
 
 __all__ = ["Permissions"]
 
@@ -132,11 +130,10 @@ class Permissions(EnginePart):
     async def explain_permission(self, session_id: str, tool: str, target: str = "") -> Explanation:
         """Return the decision about a call: ``action``, ``rule``, ``scope``, and what else was ``considered``."""
         from clew.permissions.explain import explain
-        from clew.session.turn.explain import explain_call
 
         session = await self._get_session(session_id)
         check_value([tool, target], "call")
-        return explain(await explain_call(self._host, session, tool, target))
+        return explain(await self._runtime.rules_service.decide(session, tool, target))
 
 
 def _check_scope(scope: str | None, known: Sequence[str]) -> None:

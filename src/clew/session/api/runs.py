@@ -15,11 +15,13 @@ from clew.address_space import REQUEST_BYTES, check_address_space
 from clew.convert import convert
 from clew.errors import InvalidInput, MessageNotFound
 from clew.live.base import Event, Status
+from clew.session.acquire.waiting import with_pause
 from clew.session.api.base import EnginePart
 from clew.transcript.chunk import chunk_dict
 from clew.transcript.message import Message, shown_message
 from clew.transcript.metadata import check_metadata, from_client
 from clew.transcript.session import Model
+from clew.transcript.stream_cursor import StreamChunk, StreamCursor
 from clew.transcript.value_check import check_value
 
 if TYPE_CHECKING:
@@ -71,21 +73,26 @@ class Runs(EnginePart):
         )
 
     async def attach(
-        self, session_id: str, *, replay: bool = True, message_id: str | None = None
-    ) -> AsyncIterator[dict[str, Any]]:
+        self, session_id: str, *, replay: bool = True, message_id: str | None = None, after: str | None = None
+    ) -> AsyncIterator[StreamChunk]:
         """Follow the active run from its message's first part or, without ``replay``, from the next chunk; ends
         immediately if there is none.
 
-        With ``message_id``, follow the turn of that message: one that has ended is shown as stored, to its end.
+        With ``message_id``, follow the turn of that message: one that has ended is shown as stored, to its end. With
+        ``after``, the ``cursor`` of a chunk received before, follow its turn from the next chunk on; where the rest is
+        not known, a ``data-reset`` chunk comes first, then the message from its first part.
         """
         from clew.session.api.turn_stream import find_batches
 
-        session, find = await self._get_session(session_id), self._runtime.streams.find
-        batches = await find_batches(self._store, find, session.id, replay=replay, message_id=message_id)
+        cursor = None if after is None else StreamCursor.parse(after)
+        session, streams = await self._get_session(session_id), self._runtime.streams
+        batches = await find_batches(
+            self._store, streams, session.id, replay=replay, message_id=message_id, after=cursor
+        )
         if batches is not None:
             async for batch in batches:
-                for chunk in batch:
-                    yield chunk_dict(chunk)
+                for chunk, position in zip(batch, batch.cursors(), strict=True):
+                    yield StreamChunk(chunk_dict(chunk), position)
 
     async def abort(self, session_id: str, *, queue: Literal["stay", "go_on"] = "stay") -> bool:
         """Stop the session's active run, or deny its pending requests. Return whether there was anything to stop.
@@ -107,22 +114,29 @@ class Runs(EnginePart):
         return await self._runtime.continuation.go_on(await self._resolve_session(session_id), mode, queue=queue)
 
     async def get_status(self, session_id: str) -> Status:
-        return await self._runtime.status(await self._get_session(session_id))
+        """Return the session's status; after a restart it is derived from the store."""
+        session = await self._get_session(session_id)
+        return await with_pause(self._store, session, await self._present_status(session.id))
 
     async def watch_status(self, session_id: str) -> AsyncIterator[Status]:
         """Yield the current status, then each change."""
         session_id = await self._resolve_session(session_id)
-        changes = self._host.live.watch_status(session_id)
+        changes = self._live.watch_status(session_id)
         last = await self.get_status(session_id)
         yield last
         async for change in changes:
             if change is None:
                 status = await self.get_status(session_id)
             else:
-                status = await self._runtime.with_pause(session_id, change)
+                status = await self._with_pause(session_id, change)
             if status != last:
                 last = status
                 yield status
+
+    async def _with_pause(self, session_id: str, status: Status) -> Status:
+        """Return a status with the state of the queue added."""
+        session = await self._store.find_session(session_id)
+        return status if session is None else await with_pause(self._store, session, status)
 
     async def answer(
         self,
@@ -189,8 +203,8 @@ class Runs(EnginePart):
 
     async def queue(self, session_id: str) -> list[Message]:
         """Return the queued messages in the order in which they will start."""
-        waiting = await self._runtime.queue.load(await self._resolve_session(session_id))
-        return [shown_message(entry.message, None) for entry in waiting]
+        session = await self._get_session(session_id)
+        return [shown_message(entry.message, None) for entry in await self._store.load_queue(session.id)]
 
     async def cancel_queued(self, session_id: str, message_id: str) -> None:
         """Remove a message from the queue, by clew's id or the client's own."""
@@ -242,7 +256,7 @@ class Runs(EnginePart):
 
     def subscribe(self) -> AsyncIterator[Event]:
         """Return the events of this host from now on."""
-        return self._shown(cast(AsyncGenerator[Event, None], self._host.live.subscribe()))
+        return self._shown(cast(AsyncGenerator[Event, None], self._live.subscribe()))
 
     async def _shown(self, events: AsyncGenerator[Event, None]) -> AsyncIterator[Event]:
         """Yield events as clients see them, for an owner only their own: statuses of runs lack the state of the
@@ -253,7 +267,7 @@ class Runs(EnginePart):
                     continue
                 if event.type == "status":
                     status = convert(event.data["status"], Status)
-                    shown = await self._runtime.with_pause(event.data["session_id"], status)
+                    shown = await self._with_pause(event.data["session_id"], status)
                     event = Event("status", {**event.data, "status": msgspec.to_builtins(shown)})
                 yield event
 

@@ -20,8 +20,7 @@ from msgspec.structs import replace
 from clew import ids
 from clew.convert import convert_json
 from clew.errors import InvalidInput, SessionBusy
-from clew.session.api.base import EnginePart, check_limit
-from clew.session.api.workspace import without_links
+from clew.session.api.base import EnginePart, check_limit, without_links
 from clew.session.history.repair import plan_accept
 from clew.session.history.views import View, load_messages
 from clew.store.base import Cursor, SessionQuery
@@ -216,7 +215,7 @@ class Sessions(EnginePart):
         session = await self._get_session(session_id)
         if not force and await self._is_live(session.id):
             raise SessionBusy("a run is in flight on this session; abort it, or force", session_id=session.id)
-        gone = False
+        is_deleted = False
         try:
             await self._runtime.begin_deletion(session.id)
             for child in await self._store.list_children(session.id):
@@ -225,9 +224,9 @@ class Sessions(EnginePart):
             await self._commit(
                 session.id, *await self._runtime.event_replies.plan_deletion(session.id), DeleteSession()
             )
-            gone = True
+            is_deleted = True
         finally:
-            self._runtime.end_deletion(session.id, gone=gone)
+            self._runtime.end_deletion(session.id, is_deleted=is_deleted)
         await asyncio.to_thread(shutil.rmtree, self._host.spill / session.id, ignore_errors=True)
         # The owner can no longer be looked up.
         owned = {} if session.owner is None else {"owner": session.owner}

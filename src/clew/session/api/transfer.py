@@ -9,7 +9,7 @@ from typing import Final, Literal
 from clew.config import secret_values
 from clew.errors import InvalidInput
 from clew.interop.programs.import_report import Arrival, Program
-from clew.long_work import giving_way, let_go, run_long
+from clew.long_work import let_go, run_long
 from clew.session.api.base import EnginePart
 from clew.store.base import SearchPage, SearchQuery
 from clew.transcript.metadata import local_place
@@ -65,14 +65,13 @@ class Transfer(EnginePart):
             raise InvalidInput(f"format must be one of {', '.join(FORMATS)}, not {format!r}")
         session = await self._get_session(session_id)
         secrets = secret_values(self._host.config) if redact else ()
-        with giving_way():
-            portable = await export_session(self._store, session.id, self._host.clock.now_ms())
-            signers = self._signers(format)
-            file = await run_long(
-                format_session, portable, format, redact=redact, secrets=secrets, hidden=hidden, signers=signers
-            )
-            let_go(portable.messages, portable.turns, portable.steps)
-            return file
+        portable = await export_session(self._store, session.id, self._host.clock.now_ms())
+        signers = self._signers(format)
+        file = await run_long(
+            format_session, portable, format, redact=redact, secrets=secrets, hidden=hidden, signers=signers
+        )
+        let_go(portable.messages, portable.turns, portable.steps)
+        return file
 
     def _signers(self, format: ExportFormat) -> tuple[str, ...]:
         """Return the providers whose signed reasoning Anthropic's API accepts."""
@@ -93,10 +92,9 @@ class Transfer(EnginePart):
 
         workspace = await self._resolve_workspace(workspace_root)
         async with self._import_lock():
-            with giving_way():
-                reading = run_long(parse_session, data)
-                del data  # replaced by the parsed content
-                return await transfer.import_session(self._host, await reading, workspace, self.owner)
+            reading = run_long(parse_session, data)
+            del data  # replaced by the parsed content
+            return await transfer.import_session(self._host, await reading, workspace, self.owner)
 
     async def import_from(self, program: Program, data: bytes, *, workspace_root: str | Path | None = None) -> Arrival:
         """Import a session of another program, from the bytes of its file; ``opencode``'s in its export format.
@@ -106,7 +104,7 @@ class Transfer(EnginePart):
         """
         from clew.interop.programs.import_session import ImportTarget
         from clew.interop.programs.readers import read_foreign
-        from clew.session.history.moving import take_in
+        from clew.session.history.foreign_import import write_foreign
         from clew.session.prompt.turn_config import find_default_model
 
         workspace = await self._resolve_workspace(workspace_root)
@@ -116,13 +114,12 @@ class Transfer(EnginePart):
             await find_default_model(self._host, workspace, self.owner),
         )
         able = self._store.capabilities
-        place = local_place(str(workspace) if workspace is not None else None) if able.required_metadata else {}
-        target = ImportTarget(able.session_ids, self.owner, agent, model, place)
+        required = local_place(None if workspace is None else str(workspace)) if able.required_metadata else {}
+        target = ImportTarget(able.session_ids, self.owner, agent, model, required)
         async with self._import_lock():
-            with giving_way():
-                reading = run_long(read_foreign, program, [data])
-                del data  # replaced by the parsed content
-                return await take_in(self._host, self._runtime.sessions, await reading, target, workspace)
+            reading = run_long(read_foreign, program, [data])
+            del data  # replaced by the parsed content
+            return await write_foreign(self._host, self._runtime.sessions, await reading, target, workspace)
 
     def _import_lock(self) -> asyncio.Lock:
         return self._import_locks.setdefault(self.owner, asyncio.Lock())

@@ -25,7 +25,7 @@ from clew.session.acquire.live_sessions import LiveSessions
 from clew.session.acquire.loaded_session import load_session_state
 from clew.session.acquire.prepare import prepare_session
 from clew.session.acquire.settle import GONE
-from clew.session.acquire.waiting import present_status
+from clew.session.acquire.waiting import status_in
 from clew.session.cluster.lease import LEASE_LOST
 from clew.session.host import Host
 from clew.session.prompt.event_replies import EventReplies
@@ -266,7 +266,7 @@ class Heartbeat:
         turn = loaded.open.turn if loaded.open is not None else None
         if turn is not None and loaded.waiting is None:
             log.warning("the run of session %s ended with its replica and was settled here", session_id)
-            self._sessions.show(session_id, await present_status(self._host, self._sessions, session_id))
+            self._sessions.show(session_id, await status_in(self._host, self._sessions, session_id))
             self._sessions.publish("turn_finished", session_id, turn_id=turn.id, reason="error", error=None)
             self._sessions.show_changed(session_id)
         return loaded.is_resumable

@@ -8,6 +8,8 @@ A run with an outdated epoch cannot write, whether its replica knows that or not
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from clew.errors import ReplicaAway, SessionBusy
 from clew.session.acquire.loaded_session import LoadedSession
 from clew.store.base import Moment
@@ -21,10 +23,14 @@ LEASE_LOST = "this replica has lost its lease"
 
 
 class Lease:
-    """The lease of one engine. ``replica_id`` is None where none is needed, and while its own is lost."""
+    """The lease of one engine. ``replica_id`` is None where none is needed, and while its own is lost.
 
-    def __init__(self, *, shared: bool = False) -> None:
+    ``has_other_owner``: whether another process owns the store now, which an engine that only reads may not know.
+    """
+
+    def __init__(self, *, shared: bool = False, has_other_owner: Callable[[], bool] = lambda: False) -> None:
         self.shared = shared
+        self.has_other_owner = has_other_owner
         self.replica_id: str | None = None
         self.draining = False
 

@@ -8,21 +8,20 @@ the live layer loses or delivers late is read from the store; the live layer onl
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import AsyncIterator, Sequence
-from typing import Final
+from typing import Any, Final
 
-from clew.errors import ViewerLagged
-from clew.live.base import Listening, Live, LiveStream, Word
+from clew.errors import IllegalChunk, ViewerLagged
+from clew.live.base import Batch, Listening, Live, LiveStream, Word
 from clew.live.stream import LocalStream
 from clew.session.cluster.stream_state import StreamState, load_stream_state, load_stream_tail
 from clew.store.base import Store
 from clew.store.unit import JournalEntry
 from clew.transcript import chunk as c
 from clew.transcript.fold_part import continues
-from clew.transcript.mirror import Mirror, Unplaced
-from clew.transcript.replay import Diverged
+from clew.transcript.replay import Diverged, catch_up, named_by_part
+from clew.transcript.stream_cursor import NumberedChunk
 from clew.transcript.turn import ending_of
 
 __all__ = ["LiveStreams"]
@@ -31,7 +30,6 @@ log = logging.getLogger("clew.live")
 _CHECK_S: Final = 1.0
 """Seconds between reads of the store while progress events arrive: one of them may still be lost."""
 _POLL_S: Final = 0.2
-_TERMINAL_CHUNKS: Final = (c.Finish, c.Abort, c.Error)
 
 
 class LiveStreams:
@@ -70,14 +68,19 @@ class _RemoteStream:
     def message_id(self) -> str:
         return self._sight.message.id if self._sight.message is not None else ""
 
-    def show(self, chunks: Sequence[c.Chunk], through: int | None = None) -> None:
+    @property
+    def shown_n(self) -> int:
+        followed = self._streams.followed.get(self._session_id)
+        return followed.stream.shown_n if followed is not None and followed.stream is not None else 0
+
+    def show(self, chunks: Sequence[NumberedChunk]) -> None:
         raise NotImplementedError("this stream is written by another replica")
 
     def end(self, why_not: str | None = None) -> None:
         raise NotImplementedError("this stream is written by another replica")
 
-    async def follow(self, *, replay: bool) -> AsyncIterator[Sequence[c.Chunk]]:
-        if not replay and self._sight.message is not None and self._sight.message.parts:
+    async def follow(self, *, replay: bool, after: int | None = None) -> AsyncIterator[Batch]:
+        if not replay and after is None and self._sight.message is not None and self._sight.message.parts:
             # Only the replica of the run knows where in the message it began.
             raise ViewerLagged("this run began in another replica; join its stream again", message_id=self.message_id)
         followed, sight = self._streams.followed.get(self._session_id), self._sight
@@ -89,7 +92,8 @@ class _RemoteStream:
             await followed.begun.wait()
             if followed.stream is not None:
                 # Without a message there is nothing to catch up on but how it ended.
-                async for batch in followed.stream.follow(replay=bool(followed.stream.message_id)):
+                replay = replay and bool(followed.stream.message_id)
+                async for batch in followed.stream.follow(replay=replay, after=after):
                     yield batch
             elif followed.failure is not None:
                 raise ViewerLagged(f"{followed.failure}; join the stream again", session_id=self._session_id)
@@ -112,8 +116,9 @@ class _RemoteSubscription:
         self.failure: str | None = None
         """The reason why it was not followed to its end."""
         self.is_over = False
-        self._mirror = Mirror("")
         self._message_id: str | None = None
+        self._metadata: dict[str, Any] | None = None
+        self._in_step = False
         # The number of the last chunk shown; None if the chunks shown have no number.
         self._n: int | None = None
         self._has_ended = False
@@ -136,7 +141,7 @@ class _RemoteSubscription:
                     await self._show_stored()
                 if not self.is_over:
                     word = await listening.wait(_CHECK_S if listening.is_sure else _POLL_S)
-        except Diverged as error:
+        except (Diverged, IllegalChunk) as error:
             self.failure = f"the stored text differs from what was shown ({error})"
         except Exception:
             log.exception("could not follow the stream of %s", self._session_id)
@@ -152,14 +157,11 @@ class _RemoteSubscription:
 
     async def _read(self, listening: Listening, word: Word) -> bool:
         """Show what the live layer has; return whether nothing is missing."""
-        if self._n is None or (word.message_id, word.epoch) != (self._message_id, self.epoch):
+        if self._n is None or (word.message_id, word.epoch, word.by_part) != (self._message_id, self.epoch, True):
             return False
-        shown: list[c.Chunk] = []
-        with contextlib.suppress(Unplaced):
-            for n, chunk in await listening.read(word, self._n):
-                shown += self._mirror.take(chunk)
-                self._n = n
-        self._show(shown)
+        for n, chunk in await listening.read(word, self._n):
+            self._show(self._ended_step(chunk), n)
+            self._n = n
         self.is_over = word.ended and self._has_ended and self._n >= word.through
         return self._n >= word.through and word.ended == self.is_over
 
@@ -169,14 +171,14 @@ class _RemoteSubscription:
             return False
         try:
             found = (self._session_id, self.turn_id, self.epoch, word.message_id, self._n)
-            self._show(self._take(await load_stream_tail(self._streams.store, *found)))
+            self._take(await load_stream_tail(self._streams.store, *found))
         except Exception as error:
             self._log_failed_read(error)
         return self._n >= word.through
 
     def _log_failed_read(self, error: Exception) -> None:
         """Log a failed read; it is retried until the store is available again. Raise an inconsistency."""
-        if isinstance(error, Diverged):
+        if isinstance(error, Diverged | IllegalChunk):
             raise error
         log.warning("could not read the stream of %s, retrying: %s", self._session_id, error)
 
@@ -190,46 +192,48 @@ class _RemoteSubscription:
         if sight is None:
             self.is_over = True
             return
-        shown: list[c.Chunk] = []
         if sight.message is not None:
-            if self._message_id is None:
-                self._message_id = sight.message.id
-                self._mirror = Mirror(sight.message.id)
-            shown = self._catch_up(sight)
+            self._message_id = self._message_id or sight.message.id
+            self._catch_up(sight)
         if not sight.runs or sight.epoch != self.epoch:
-            shown += self._ending(sight)
+            self._show(self._ending(sight), None)
             self.is_over = True
-        self._show(shown)
 
-    def _catch_up(self, sight: StreamState) -> list[c.Chunk]:
+    def _catch_up(self, sight: StreamState) -> None:
         assert sight.message is not None
-        shown: list[c.Chunk] = []
-        stored = [part.data for part in sight.message.parts]
+        stored, shown = (
+            [part.data for part in sight.message.parts],
+            self.stream.parts if self.stream is not None else [],
+        )
         if self._n is None:
             is_behind = True
         elif sight.folded is not None:
             is_behind = sight.folded > self._n
         else:
             # Without a mark, and with chunks shown before they are stored, only the parts can tell.
-            is_behind = not continues(self._mirror.parts, stored)
+            is_behind = not continues(shown, stored)
         if is_behind:
-            shown = self._mirror.catch_up(stored, sight.metadata)
-            self._n = sight.folded
-        return shown + self._take(sight.entries)
+            about: list[c.Chunk] = []
+            if self._metadata is None:
+                about = [c.Start(self._message_id or c.UNSET, sight.metadata)]
+            elif self._metadata != sight.metadata:
+                about = [c.MessageMetadata(sight.metadata)]
+            self._show([*about, *catch_up(shown, stored, in_step=self._in_step)], sight.folded)
+            self._n, self._metadata = sight.folded, sight.metadata
+        self._take(sight.entries)
 
-    def _take(self, entries: Sequence[JournalEntry]) -> list[c.Chunk]:
-        shown: list[c.Chunk] = []
+    def _take(self, entries: Sequence[JournalEntry]) -> None:
         for n, index, chunk in entries:
             # Terminal chunks are shown once the turn is settled.
-            if isinstance(chunk, _TERMINAL_CHUNKS):
+            if chunk.__class__ in c.TERMINAL_CHUNKS:
                 break
             if self._n is not None and n == self._n + 1:
-                try:
-                    shown += self._mirror.take(chunk, index)
-                except Unplaced as error:
-                    raise Diverged("a text continues that is not open") from error
+                self._show(self._ended_step(named_by_part(chunk, index)), n)
                 self._n = n
-        return shown
+
+    def _ended_step(self, chunk: c.Chunk) -> list[c.Chunk]:
+        """Return a chunk, after the end of the step before it if that came only with what was stored."""
+        return [c.FinishStep(), chunk] if isinstance(chunk, c.StartStep) and self._in_step else [chunk]
 
     def _ending(self, sight: StreamState) -> list[c.Chunk]:
         """Return how the message ended, as its own terminal chunks would, if those were not received."""
@@ -241,16 +245,21 @@ class _RemoteSubscription:
             last: list[c.Chunk] = [c.Finish(finish_reason="error" if cut else "tool-calls")]
         else:
             cut, last = False, ending_of(sight.turn)
-        if not self._mirror.began:
+        if self.stream is None:
             return [c.Start(self._message_id or c.UNSET, sight.metadata), *last]
         # A step that was cut off has no end, here as in the original stream.
-        ends_step = self._mirror.in_step and isinstance(last[0], c.Finish) and not cut
+        ends_step = self._in_step and isinstance(last[0], c.Finish) and not cut
         return [c.FinishStep(), *last] if ends_step else last
 
-    def _show(self, chunks: list[c.Chunk]) -> None:
-        if chunks:
-            if self.stream is None:
-                self.stream = LocalStream(self._message_id or "", ())
-            self.stream.show(chunks)
-            self._has_ended = self._has_ended or isinstance(chunks[-1], _TERMINAL_CHUNKS)
-            self.begun.set()
+    def _show(self, chunks: Sequence[c.Chunk], n: int | None) -> None:
+        """Show chunks that only together bring the message to number ``n``."""
+        if not chunks:
+            return
+        if self.stream is None:
+            self.stream = LocalStream(self._message_id or "")
+        self.stream.show([*((None, chunk) for chunk in chunks[:-1]), (n, chunks[-1])])
+        for chunk in chunks:
+            if isinstance(chunk, c.StartStep | c.FinishStep):
+                self._in_step = isinstance(chunk, c.StartStep)
+        self._has_ended = self._has_ended or chunks[-1].__class__ in c.TERMINAL_CHUNKS
+        self.begun.set()

@@ -14,13 +14,14 @@ import msgspec
 
 from clew.compaction import plan as plans
 from clew.compaction.context import Context
-from clew.compaction.parse import SummaryRejected
 from clew.compaction.record import to_part
+from clew.compaction.summary import SummaryRejected
 from clew.errors import ClewError, RunAborted, SessionBusy
 from clew.failpoints import failpoint
 from clew.live.base import Event
-from clew.long_work import giving_way, go_through, holding, let_go
+from clew.long_work import go_through, let_go
 from clew.session.acquire.live_sessions import LiveSessions, Occupancy
+from clew.session.affected_tree import AffectedTree, load_affected, load_deeper
 from clew.session.cancellable import run_until
 from clew.session.context.context import load_context, load_idle_context, session_policy
 from clew.session.context.summarise import Summariser, SummaryFailed
@@ -28,7 +29,6 @@ from clew.session.host import Host
 from clew.session.prompt.admission import next_row_at
 from clew.session.prompt.files import holds_files, with_files
 from clew.session.prompt.turn_config import resolve
-from clew.session.reach import Reach, load_deeper, load_reach
 from clew.store import unit as u
 from clew.store.base import Moment
 from clew.store.unit import AddPruned, EpochIs, Refused, Unit
@@ -70,9 +70,7 @@ class Compactor:
             plan = await self._host.hooks.change("before_compaction", plan, self._session, turn_id)
             written, warning = await self._summary(context, plan, open_turn)
             failpoint("compact.before_commit")
-            # Not around the summary: garbage must be collected while the model writes it.
-            with holding(context.messages):
-                done = await self._commit(context, plan, written, warning, epoch, open_turn)
+            done = await self._commit(context, plan, written, warning, epoch, open_turn)
             doing.ended = done.strategy or "none"
         data = {"session_id": plan.session_id, **msgspec.to_builtins(done), "auto": plan.auto}
         self._host.live.publish(Event("context_compacted", data))
@@ -122,12 +120,12 @@ class Compactor:
         marker_id = host.mint.message()
         data = await go_through(context.messages, plans.compaction_data_of, context, plan, written, warning, marker_id)
         part = PartRow(host.mint.part(), 0, to_part(data), now, now)
-        reach = await load_covered(host.store, session_id, open_turn, data.tail_start_id, now)
+        affected = await load_covered(host.store, session_id, open_turn, data.tail_start_id, now)
         marker = MessageRow(marker_id, session_id, "assistant", now, now, {"synthetic": True, "summary": True}, (part,))
         turn = Turn(
             id=host.mint.turn(),
             session_id=session_id,
-            parent_turn_id=reach.to,
+            parent_turn_id=affected.to,
             created_at=now,
             kind="compaction",
             status="completed",
@@ -137,8 +135,8 @@ class Compactor:
         unit = await go_through(
             plan.cut.summarised,
             plan_marker,
-            reach.tree,
-            reach.tails,
+            affected.tree,
+            affected.tails,
             turn,
             marker,
             data.tail_start_id,
@@ -157,21 +155,23 @@ class Compactor:
         )
 
 
-async def load_covered(store: Moment, session_id: str, open_turn: Turn | None, tail_start_id: str, now: int) -> Reach:
+async def load_covered(
+    store: Moment, session_id: str, open_turn: Turn | None, tail_start_id: str, now: int
+) -> AffectedTree:
     """Load the part of the tree that a summary affects which keeps all from ``tail_start_id`` on.
 
     Its ``to`` is the parent of the summary's turn.
     """
 
-    async def ask(held: Moment) -> Reach:
+    async def ask(held: Moment) -> AffectedTree:
         head = (await held.load_state(session_id)).head_turn_id
         below, has_child = open_turn, False
         if open_turn is not None and open_turn.id == head:
             below = await held.find_turn(open_turn.id)
             has_child = await held.has_child(session_id, open_turn.id, refused=True)
         parent = plans.parent_of_marker(head, below, has_child=has_child)
-        reach = await load_reach(held, session_id, parent, now)
-        return await load_deeper(held, reach, {tail_start_id}, now) if reach.is_cut else reach
+        affected = await load_affected(held, session_id, parent, now)
+        return await load_deeper(held, affected, {tail_start_id}, now) if affected.is_cut else affected
 
     return await store.at_once(session_id, ask)
 
@@ -241,19 +241,18 @@ async def compact_idle(
 
     async def compact() -> Compacted:
         plan = None
-        with giving_way():
-            context = await load_idle_context(host, session)
-            if context.fires or not auto:
-                plan = await go_through(
-                    context.messages,
-                    plans.plan_compaction,
-                    context,
-                    session.id,
-                    open_turn_id=None,
-                    inside=False,
-                    auto=auto,
-                    focus=focus,
-                )
+        context = await load_idle_context(host, session)
+        if context.fires or not auto:
+            plan = await go_through(
+                context.messages,
+                plans.plan_compaction,
+                context,
+                session.id,
+                open_turn_id=None,
+                inside=False,
+                auto=auto,
+                focus=focus,
+            )
         if plan is None:
             return Compacted(compacted=False, tokens_before=context.size.used, tokens_after=context.size.used)
         await report(plan.doing)

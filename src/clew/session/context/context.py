@@ -14,7 +14,7 @@ from clew.compaction.context import Context, ContextReport, RequestFrame, report
 from clew.compaction.policy import Policy, policy_for
 from clew.config import CompactionConfig, Config, PruningConfig
 from clew.errors import InvalidInput, RowUndecodable
-from clew.long_work import FEW, giving_way, run_for_prompt, run_long
+from clew.long_work import FEW, run_for_prompt, run_long
 from clew.providers.evidence import digest_messages
 from clew.session.host import Host
 from clew.session.prompt.files import holds_files
@@ -98,8 +98,7 @@ async def load_report(host: Host, session_id: str, model: str | Model | dict[str
     recent = await _recent_report(host, config)
     if recent is not None:
         return recent
-    with giving_way():
-        return await run_long(report, await load_context(host, config))
+    return await run_long(report, await load_context(host, config))
 
 
 async def _recent_report(host: Host, config: TurnConfig) -> ContextReport | None:
@@ -224,5 +223,5 @@ def measured_context(
     line, steps = counted.line, counted.steps
     context = Context(frame, policy, line.turns, line.pruned, live=live, recent=recent)
     if steps:
-        context.measure(steps[0], [step for held in reversed(steps[1:]) for step in held])
+        context.measure(steps[0], [step for earlier in reversed(steps[1:]) for step in earlier])
     return context

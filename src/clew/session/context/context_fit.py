@@ -118,15 +118,17 @@ class ContextFitter:
         self._asked, self._fitted = context.size, context if live is None else None
         return context
 
-    async def fits_without_compaction(self) -> bool:
-        """Return whether the first request of the turn can be sent without pruning, compaction or refusal. Changes
-        nothing."""
+    async def find_fitting(self) -> Context | None:
+        """Return the context of the turn's first request; None if the line was not given, or if the request needs
+        pruning, compaction or refusal. Changes nothing."""
+        if self._counted is None:
+            return None
         context = await self._context(None)
         pruned = self._policy.prunes and context.plan_prune(self._host.clock.now_ms())
         if pruned or context.overflows or self._must_compact(context, due=context.fires):
-            return False
-        self._asked, self._fitted = context.size, context
-        return True
+            return None
+        self._asked = context.size
+        return context
 
     async def overflowed(self, live: Message, *, inside: bool, flush: Flush, again: bool) -> Context:
         """Return a smaller context once after the provider refused one as too large, else raise ``ContextTooLarge``."""

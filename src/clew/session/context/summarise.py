@@ -13,12 +13,11 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from clew.compaction.budget import estimate_tokens
-from clew.compaction.parse import SummaryRejected, parse_summary
 from clew.compaction.plan import SummaryTask
 from clew.compaction.policy import Policy
 from clew.compaction.record import Strategy
 from clew.compaction.serialise import chunks_of, history_text
-from clew.compaction.summary import request_text
+from clew.compaction.summary import SummaryRejected, parse_summary, request_text
 from clew.errors import ClewError, CompactionError
 from clew.long_work import go_through
 from clew.providers.base import ModelRequest, ProviderFailure
@@ -115,10 +114,10 @@ class Summariser:
         overhead = estimate_tokens(len(_request_text("", task))) + task.summary_tokens
         # At least two chunks, as one was too large.
         whole = estimate_tokens(len(await go_through(task.messages, history_text, task.messages)))
-        room = min(self._history_tokens(task) - overhead, -(-whole // 2))
+        chunk_tokens = min(self._history_tokens(task) - overhead, -(-whole // 2))
         text = task.previous
-        while room > task.summary_tokens // 4:
-            chunks = await go_through(task.messages, chunks_of, task.messages, room)
+        while chunk_tokens > task.summary_tokens // 4:
+            chunks = await go_through(task.messages, chunks_of, task.messages, chunk_tokens)
             if len(chunks) > _MAX_CHUNKS:
                 return None
             try:
@@ -130,7 +129,7 @@ class Summariser:
                 if not failure.too_large:
                     raise
                 # The window is smaller than declared. Start over with chunks of half the size.
-                room, text = room // 2, task.previous
+                chunk_tokens, text = chunk_tokens // 2, task.previous
         return None
 
     def _history_tokens(self, task: SummaryTask) -> int:

@@ -19,7 +19,7 @@ from clew.failpoints import failpoint
 from clew.session.acquire.prepare import is_live_anywhere, locked_idle_session, settle_idle
 from clew.session.history.branch_line import find_start, load_branch_line, with_rows
 from clew.session.history.branch_plan import check_point, check_turn, cut_line, plan_branch, start_line
-from clew.session.history.lookup import get_place, get_turn_of
+from clew.session.history.lookup import get_turn_of, locate_message
 from clew.session.host import Host
 from clew.session.prompt.admission import admit, user_row
 from clew.session.prompt.queue import plan_wait
@@ -75,11 +75,11 @@ class Branching:
         if start_message_id is not None:
             ids.check_named_message_id(start_message_id)
         async with locked_idle_session(self._host, self._sessions, session_id) as source:
-            place = await get_place(self._host.store, session_id, from_message_id)
-            turn = check_point(place)
+            point = await locate_message(self._host.store, session_id, from_message_id)
+            turn = check_point(point)
             # A compaction in force on the line is also in force at any message it kept.
             return await self._copy(
-                source, turn, place.row.id, changes, chosen, start_message_id, on_line=place.on_line
+                source, turn, point.row.id, changes, chosen, start_message_id, on_line=point.on_line
             )
 
     async def fork(self, turn_id: str, *, label: str | None = None, text: str | None = None) -> Session:
@@ -95,10 +95,10 @@ class Branching:
             if turn.status in OPEN or not await is_live_anywhere(self._host, self._sessions, session_id):
                 await settle_idle(self._host, self._sessions, session_id)
             turn = check_turn(await get_turn_of(store, session_id, turn_id))
-            held = (await store.load_path(session_id, turn_id, turns=1))[-1].messages
-            if not held:
+            message_ids = (await store.load_path(session_id, turn_id, turns=1))[-1].messages
+            if not message_ids:
                 raise BranchPointInvalid("this turn has no message to fork from", turn_id=turn.id)
-            return await self._copy(source, turn, held[-1], changes, None, None, text)
+            return await self._copy(source, turn, message_ids[-1], changes, None, None, text)
 
     async def _copy(
         self,
@@ -115,15 +115,15 @@ class Branching:
         host, now = self._host, self._host.clock.now_ms()
         loaded = await host.store.at_once(
             source.id,
-            lambda held: load_branch_line(
-                held, source, turn, point_id, on_line=on_line, start_message_id=start_message_id
+            lambda moment: load_branch_line(
+                moment, source, turn, point_id, on_line=on_line, start_message_id=start_message_id
             ),
         )
         line, whole = cut_line(loaded.line, turn.id, point_id), loaded.line.links[turn.id][-1] == point_id
         if start_message_id is not None:
             start = await find_start(host.store, line, start_message_id)
             if start is None:
-                start = (await get_place(host.store, source.id, start_message_id)).row
+                start = (await locate_message(host.store, source.id, start_message_id)).row
             line = start_line(line, start)
             # If the point is a summary that the slice leaves out, the line ends before it.
             line = await with_rows(host.store, line, line.links[line.turns[-1].id][-1])

@@ -41,21 +41,21 @@ async def load_branch_line(
         else ()
     )
     if path:
-        for above, one in pairwise(path):
-            runs[one.turn.id] = one.turn.depth - above.turn.depth - 1
+        for above, entry in pairwise(path):
+            runs[entry.turn.id] = entry.turn.depth - above.turn.depth - 1
     else:
         path = (*await moment.load_path(source.id, turn.id), *below)
     line = PortableSession(
         session=source,
-        turns=tuple(one.turn for one in path),
-        links={one.turn.id: one.messages for one in path},
+        turns=tuple(entry.turn for entry in path),
+        links={entry.turn.id: entry.messages for entry in path},
     )
     return BranchLine(await with_rows(moment, line, point_id), {id_: count for id_, count in runs.items() if count})
 
 
 async def _needed_turns(moment: Moment, session_id: str, turn: Turn, start: str | None) -> tuple[PathTurn, ...]:
     """Return the turns on the path that a plan needs, root first; empty if it needs all."""
-    found = {one.turn.id: one for one in await moment.load_marked(session_id, turn.id)}
+    found = {entry.turn.id: entry for entry in await moment.load_marked(session_id, turn.id)}
     referenced = [call.message_id for call in await moment.open_calls(session_id)]
     if start is not None:
         referenced += [start, *(row.id for row in await moment.load_client_messages(session_id, start))]
@@ -63,17 +63,17 @@ async def _needed_turns(moment: Moment, session_id: str, turn: Turn, start: str 
         holder = await moment.find_on_path(session_id, message_id, turn.id)
         if holder is not None and holder.id not in found:
             found[holder.id] = (await moment.load_path(session_id, holder.id, turns=1))[-1]
-    known = {*found, *(message_id for one in found.values() for message_id in one.messages)}
+    known = {*found, *(message_id for entry in found.values() for message_id in entry.messages)}
     names: set[str] = set()
 
     def collect(text: str) -> str:
         names.update([text] if text.startswith(("msg_", "trn_")) else [])
         return text
 
-    for one in found.values():
-        rename_value(one.turn.data, collect)
+    for entry in found.values():
+        rename_value(entry.turn.data, collect)
     # Turns and messages that they name must be loaded, to get their new ids.
-    return tuple(sorted(found.values(), key=lambda one: one.turn.depth)) if names <= known else ()
+    return tuple(sorted(found.values(), key=lambda entry: entry.turn.depth)) if names <= known else ()
 
 
 async def _summaries_below(moment: Moment, session_id: str, turn: Turn) -> list[PathTurn]:
@@ -85,20 +85,20 @@ async def _summaries_below(moment: Moment, session_id: str, turn: Turn) -> list[
     found: dict[str, PathTurn] = {}
     while above is not None:
         path = await moment.load_path(session_id, above, turns=2)
-        one = path[-1]
-        if one.turn.depth <= turn.depth:
+        entry = path[-1]
+        if entry.turn.depth <= turn.depth:
             break
-        found[one.turn.id] = one
-        for message_id in one.messages:
+        found[entry.turn.id] = entry
+        for message_id in entry.messages:
             row = await moment.find_message(session_id, message_id)
-            compaction = read_compaction(row, one.turn.id) if row is not None else None
+            compaction = read_compaction(row, entry.turn.id) if row is not None else None
             split = compaction.split.message_id if compaction is not None and compaction.split is not None else None
             for referenced in (compaction.tail_start_id if compaction is not None else None, split):
                 holder = await moment.find_on_path(session_id, referenced, end) if referenced is not None else None
                 if holder is not None and holder.depth > turn.depth:
                     found.setdefault(holder.id, (await moment.load_path(session_id, holder.id, turns=1))[-1])
         above = path[0].turn.compaction_turn_id if len(path) > 1 else None
-    return sorted(found.values(), key=lambda one: one.turn.depth)
+    return sorted(found.values(), key=lambda entry: entry.turn.depth)
 
 
 async def find_start(moment: Moment, line: PortableSession, message_id: str) -> MessageRow | None:

@@ -13,10 +13,9 @@ import msgspec
 
 from clew.errors import BranchPointInvalid
 from clew.ids import Mint
-from clew.session.history.lookup import MessagePlace
+from clew.session.history.lookup import LocatedMessage
 from clew.store import unit as u
-from clew.store.copied_line import CopiedMessage, CopiedRun, CopiedTurn
-from clew.store.copies import NOT_COPIED, PlacedRun, below_run
+from clew.store.copied_line import NOT_COPIED, CopiedMessage, CopiedRun, CopiedTurn
 from clew.transcript.head import copied_compaction, holding_at
 from clew.transcript.line import LineTurn, tail_place
 from clew.transcript.message import MessageRow, PartRow
@@ -25,25 +24,27 @@ from clew.transcript.part import COMPACTION_PART, approval_of, is_open_call
 from clew.transcript.portable import FreshIds, PortableSession, Rename, rename_part, rename_row, tree_of
 from clew.transcript.projection import Hidden, compaction_tails, hidden_messages
 from clew.transcript.session import Session
-from clew.transcript.turn import HeadMove, Turn, with_parent
+from clew.transcript.turn import CHUNKS, HeadMove, Turn, with_parent
 from clew.transcript.turn_state import OPEN
 from clew.transcript.view import compaction_data, compactions_of
 
 __all__ = ["LEFT_BEHIND", "check_point", "check_turn", "cut_line", "plan_branch", "start_line"]
 
 LEFT_BEHIND: Final = "left behind by a branch"
-_ENDINGS: Final = frozenset({"error", "stopped", "max_steps", "budget_from", "warned", "resumed", "swapped_from"})
+_ENDINGS: Final = frozenset(
+    {"error", "stopped", "max_steps", "budget_from", "warned", "resumed", "swapped_from", CHUNKS}
+)
 """Turn data about the end of the whole turn, which does not apply to a part of it."""
 replace = msgspec.structs.replace
 
 
-def check_point(place: MessagePlace) -> Turn:
+def check_point(point: LocatedMessage) -> Turn:
     """Return the last turn of a branch at this message; raise :class:`BranchPointInvalid` if there is none."""
-    if place.turn is None:
+    if point.turn is None:
         raise BranchPointInvalid(
-            "this message was never sent; there is nothing to branch from", message_id=place.row.id
+            "this message was never sent; there is nothing to branch from", message_id=point.row.id
         )
-    return check_turn(place.turn)
+    return check_turn(point.turn)
 
 
 def check_turn(turn: Turn) -> Turn:
@@ -60,8 +61,8 @@ def cut_line(line: PortableSession, turn_id: str, point_id: str) -> PortableSess
     """
     at = next(n for n, turn in enumerate(line.turns) if turn.id == turn_id)
     above, last, below = list(line.turns[:at]), line.turns[at], line.turns[at + 1 :]
-    held = line.links[last.id]
-    end = held.index(point_id) + 1
+    message_ids = line.links[last.id]
+    end = message_ids.index(point_id) + 1
     copied_compactions: list[Turn] = []
     if last.kind != "compaction":
         rows = {row.id: row for row in line.messages}
@@ -69,41 +70,42 @@ def cut_line(line: PortableSession, turn_id: str, point_id: str) -> PortableSess
             LineTurn(turn, tuple(rows[id_] for id_ in line.links[turn.id] if id_ in rows)) for turn in line.turns
         ]
         known = list(compactions_of(entries))
-        places = [(turn.id, message_id) for turn in line.turns for message_id in line.links[turn.id]]
-        holding = holding_at(places, known, last.id, point_id)
+        ids = [(turn.id, message_id) for turn in line.turns for message_id in line.links[turn.id]]
+        holding = holding_at(ids, known, last.id, point_id)
         while above and above[-1].id not in holding and any(one.turn_id == above[-1].id for one in known):
             above.pop()
         copied_compactions = [copied_compaction(turn, turn.id, None) for turn in below if turn.id in holding][-1:]
     # A branch that ends with a user message waits for an answer, whatever followed it in the original.
-    ends_whole = end == len(held) and any(row.id == point_id and row.role != "user" for row in line.messages)
+    ends_whole = end == len(message_ids) and any(row.id == point_id and row.role != "user" for row in line.messages)
     turns = (*above, last, *copied_compactions) if ends_whole else (*above, *copied_compactions, last)
-    return replace(line, turns=turns, links={**line.links, last.id: held[:end]})
+    return replace(line, turns=turns, links={**line.links, last.id: message_ids[:end]})
 
 
 def start_line(line: PortableSession, start: MessageRow) -> PortableSession:
     """Return the line from a message on: from a user message, without summaries of what came before, or from a summary
     with what it kept."""
-    held = [(turn, message_id) for turn in line.turns for message_id in line.links[turn.id]]
-    at = next((place for place, (_, message_id) in enumerate(held) if message_id == start.id), None)
+    entries = [(turn, message_id) for turn in line.turns for message_id in line.links[turn.id]]
+    at = next((n for n, (_, message_id) in enumerate(entries) if message_id == start.id), None)
     if at is None:
         raise BranchPointInvalid("start_message_id is not at or before the branch point", message_id=start.id)
-    turn = held[at][0]
+    turn = entries[at][0]
     data = compaction_data(start) if turn.kind == "compaction" else None
     if data is not None:
         tail = data.get("tail_start_id")
-        places = [(turn.id, message_id) for turn, message_id in held]
-        first = min(tail_place(places, turn.id, tail if isinstance(tail, str) else None), at)
-        positions = [n for n in range(first, len(held)) if n >= at or held[n][0].kind != "compaction"]
+        ids = [(turn.id, message_id) for turn, message_id in entries]
+        first = min(tail_place(ids, turn.id, tail if isinstance(tail, str) else None), at)
+        positions = [n for n in range(first, len(entries)) if n >= at or entries[n][0].kind != "compaction"]
     else:
-        leads = at == 0 or held[at - 1][0] is not turn
+        leads = at == 0 or entries[at - 1][0] is not turn
         if start.role != "user" or start.is_synthetic or not leads:
             raise BranchPointInvalid(
                 "start_message_id must be a user message that starts a turn, or a summary", message_id=start.id
             )
-        positions = [n for n in range(at, len(held)) if held[n][0].kind != "compaction"]
+        positions = [n for n in range(at, len(entries)) if entries[n][0].kind != "compaction"]
     links: dict[str, tuple[str, ...]] = {}
     for n in positions:
-        links[held[n][0].id] = (*links.get(held[n][0].id, ()), held[n][1])
+        turn, message_id = entries[n]
+        links[turn.id] = (*links.get(turn.id, ()), message_id)
     return replace(line, turns=tuple(turn for turn in line.turns if turn.id in links), links=links)
 
 
@@ -120,7 +122,7 @@ def plan_branch(
 
     ``runs`` is the number of turns directly above a turn that are not in the line; the store copies them unchanged.
     """
-    rename = FreshIds(mint, (message_id for held in line.links.values() for message_id in held))
+    rename = FreshIds(mint, (message_id for ids in line.links.values() for message_id in ids))
     rows = {row.id: row for row in line.messages}
     copies: list[CopiedTurn] = []
     between: list[CopiedRun] = []
@@ -131,7 +133,6 @@ def plan_branch(
         if count:
             through = turn.parent_turn_id or ""
             between.append(CopiedRun(rename(turn.id), through, count, mint.turn(), mint.message(), now))
-            parent = below_run(PlacedRun(between[-1], parent), child.id)
         is_last = turn is line.turns[-1]
         is_unanswered = is_last and rows[line.links[turn.id][-1]].role == "user"
         parent = with_parent(_copied_turn(turn, rename, child.id, now, is_cut=is_last and not whole), parent)

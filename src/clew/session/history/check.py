@@ -12,7 +12,7 @@ from itertools import pairwise
 import msgspec
 
 from clew.errors import ClewError, IllegalChunk
-from clew.long_work import giving_way, let_go, run_long
+from clew.long_work import let_go, run_long
 from clew.store.base import FullSession, QueuedMessage, Store
 from clew.transcript.chunk import Chunk
 from clew.transcript.damage import CHANGED
@@ -43,8 +43,8 @@ class Problem(msgspec.Struct, frozen=True):
     id: str | None = None
 
     def __str__(self) -> str:
-        place = " ".join(filter(None, (self.session_id, self.id)))
-        return f"{place}: {self.what}" if place else self.what
+        position = " ".join(filter(None, (self.session_id, self.id)))
+        return f"{position}: {self.what}" if position else self.what
 
 
 async def check(store: Store, acknowledged: Mapping[str, Sequence[Chunk]] | None = None) -> list[Problem]:
@@ -64,8 +64,7 @@ async def check(store: Store, acknowledged: Mapping[str, Sequence[Chunk]] | None
     blobs: dict[str, str | None] = {}
     for session_id in session_ids:
         try:
-            with giving_way():
-                found = await _check_session(store, session_id, acknowledged or {}, stored, blobs)
+            found = await _check_session(store, session_id, acknowledged or {}, stored, blobs)
             problems += [problem for problem in found if problem not in problems]
         except ClewError as error:
             named = (error.ids[key] for key in ("part_id", "message_id", "turn_id") if key in error.ids)
@@ -179,8 +178,8 @@ async def _check_blobs(store: Store, named: Sequence[tuple[str, str]], known: di
     for sha256, message_id in named:
         if sha256 not in known:
             try:
-                gone = await store.find_blob(sha256) is None
-                known[sha256] = f"its file {sha256} is missing" if gone else None
+                is_missing = await store.find_blob(sha256) is None
+                known[sha256] = f"its file {sha256} is missing" if is_missing else None
             except ClewError:
                 known[sha256] = f"its file {sha256} is damaged"
         if (what := known[sha256]) is not None:
@@ -218,9 +217,9 @@ def _check_tree(tree: Tree, messages: Mapping[str, MessageRow]) -> Iterator[Find
 
 def _check_moves(tree: Tree) -> Iterator[Finding]:
     at: str | None = None
-    for place, move in enumerate(tree.moves, start=1):
-        if move.seq != place:
-            yield f"head move {place} is numbered {move.seq}", move.to_turn_id
+    for number, move in enumerate(tree.moves, start=1):
+        if move.seq != number:
+            yield f"head move {number} is numbered {move.seq}", move.to_turn_id
         if move.from_turn_id != at:
             yield f"head move {move.seq} starts at {move.from_turn_id}, the one before ended at {at}", move.to_turn_id
         at = move.to_turn_id
@@ -231,14 +230,14 @@ def _check_moves(tree: Tree) -> Iterator[Finding]:
 def _check_membership(
     tree: Tree, messages: Mapping[str, MessageRow], queue: Sequence[QueuedMessage], seals: Mapping[str, str]
 ) -> Iterator[Finding]:
-    held = {message_id for ids in tree.links.values() for message_id in ids}
+    linked = {message_id for ids in tree.links.values() for message_id in ids}
     waiting = {entry.message.id: entry.queued_at for entry in queue}
     for row in messages.values():
         if row.queued_at != waiting.get(row.id):
             yield f"its queued_at is {row.queued_at}, the queue says {waiting.get(row.id)}", row.id
-        if row.id in held and row.id in waiting:
+        if row.id in linked and row.id in waiting:
             yield "it is in a turn and in the queue", row.id
-        if row.id in held or row.id in waiting or row.is_cancelled:
+        if row.id in linked or row.id in waiting or row.is_cancelled:
             continue
         # Messages of another program are adopted once no turn is open.
         if tree.open_turn_id is None or row.id in seals:
@@ -260,11 +259,11 @@ def wrong_projections(tree: Tree, messages: Mapping[str, MessageRow]) -> dict[st
 
 
 def _check_pruned(pruned: Sequence[Pruned], messages: Mapping[str, MessageRow]) -> Iterator[Finding]:
-    for one in pruned:
-        row = messages.get(one.message_id)
-        part = next((part for part in row.parts if part.index == one.part), None) if row else None
+    for prune in pruned:
+        row = messages.get(prune.message_id)
+        part = next((part for part in row.parts if part.index == prune.part), None) if row else None
         if part is None or output_text(part.data) is None:
-            yield f"prune {one.seq} names its part {one.part}, which has no output", one.message_id
+            yield f"prune {prune.seq} names its part {prune.part}, which has no output", prune.message_id
 
 
 def _check_acknowledged(row: MessageRow | None, message_id: str, chunks: Sequence[Chunk]) -> Iterator[Problem]:

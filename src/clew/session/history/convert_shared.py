@@ -100,9 +100,9 @@ async def carry_shared(
     # The cost of deleted sessions was still incurred.
     calls = await source.load_calls(None)
     await target.commit(Unit(STORE_WIDE, tuple(map(PutCall, calls)), sync="power"))
-    held = {call.id for call in had}
+    known_ids = {call.id for call in had}
     for call in calls:
-        (tally.know if call.id in held else tally.carry)("model calls of deleted sessions")
+        (tally.know if call.id in known_ids else tally.carry)("model calls of deleted sessions")
 
 
 async def left_behind(source: Store, spill: Path | None, renamed: Sequence[str], tally: Tally) -> None:
@@ -198,13 +198,13 @@ def _event_there(event: LedgerEvent, names: Mapping[str, str]) -> LedgerEvent:
 
 async def _carry_rules(source: Store, target: Store, project: str, tally: Tally, now: int) -> None:
     try:
-        wanted, held = await source.load_project_rules(project), await target.load_project_rules(project)
+        wanted, existing = await source.load_project_rules(project), await target.load_project_rules(project)
     except RowUndecodable as error:
         tally.leave("rules of projects", str(error), project)
         return
-    if wanted == held:
+    if wanted == existing:
         tally.know("rules of projects")
-    elif held:
+    elif existing:
         tally.leave("rules of projects", "the project has its own rules there, which stay", project)
     else:
         await _put(target, PutProjectRules(project, tuple(wanted), now), "rules of projects", project, tally)

@@ -21,28 +21,28 @@ from clew.transcript.turn import Tree, Turn
 from clew.transcript.view import compaction_data
 
 __all__ = [
-    "MessagePlace",
+    "LocatedMessage",
     "begins_turn",
     "get_named",
-    "get_place",
     "get_turn_of",
     "holder_of",
+    "locate_message",
     "words_of_turn",
 ]
 
 _MAX_LABEL_CHARS: Final = 80
 
 
-class MessagePlace(msgspec.Struct, frozen=True):
+class LocatedMessage(msgspec.Struct, frozen=True):
     """A message and the turn that contains it, which is None while it is queued or if it was cancelled.
 
-    ``held`` are the messages of that turn.
+    ``turn_messages`` are the ids of all messages of that turn.
     """
 
     row: MessageRow
     turn: Turn | None
     on_line: bool
-    held: tuple[str, ...] = ()
+    turn_messages: tuple[str, ...] = ()
 
 
 async def get_named(store: Moment, session_id: str, message_id: str) -> list[MessageRow]:
@@ -64,21 +64,21 @@ async def get_named(store: Moment, session_id: str, message_id: str) -> list[Mes
     return sorted(rows, key=lambda row: row.is_cancelled)
 
 
-async def get_place(store: Moment, session_id: str, message_id: str) -> MessagePlace:
+async def locate_message(store: Moment, session_id: str, message_id: str) -> LocatedMessage:
     """Return the message with that id and its position; raise :class:`MessageNotFound` if the session has none."""
 
-    async def ask(held: Moment) -> MessagePlace:
-        places: list[MessagePlace] = []
-        for row in await get_named(held, session_id, message_id):
-            holder = await held.find_holder(session_id, row.id)
+    async def ask(moment: Moment) -> LocatedMessage:
+        found: list[LocatedMessage] = []
+        for row in await get_named(moment, session_id, message_id):
+            holder = await moment.find_holder(session_id, row.id)
             if holder is None:
-                places.append(MessagePlace(row, None, False))
+                found.append(LocatedMessage(row, None, False))
                 continue
-            messages = (await held.load_path(session_id, holder.turn.id, turns=1))[-1].messages
-            places.append(MessagePlace(row, holder.turn, holder.on_line, messages))
-        return next((place for place in places if place.on_line), places[0])
+            messages = (await moment.load_path(session_id, holder.turn.id, turns=1))[-1].messages
+            found.append(LocatedMessage(row, holder.turn, holder.on_line, messages))
+        return next((message for message in found if message.on_line), found[0])
 
-    return await store.at_once(session_id, ask, hot=True)
+    return await store.at_once(session_id, ask)
 
 
 def holder_of(tree: Tree, message_id: str) -> Turn | None:
@@ -98,14 +98,15 @@ async def get_turn_of(store: Moment, session_id: str, turn_id: str) -> Turn:
     return turn
 
 
-def begins_turn(place: MessagePlace) -> bool:
+def begins_turn(message: LocatedMessage) -> bool:
     """Return whether this is the user message that starts its turn."""
-    return place.row.role == "user" and not place.row.is_synthetic and place.held[:1] == (place.row.id,)
+    row = message.row
+    return row.role == "user" and not row.is_synthetic and message.turn_messages[:1] == (row.id,)
 
 
-def words_of_turn(turn: Turn, held: Iterable[str], rows: Mapping[str, MessageRow]) -> str:
+def words_of_turn(turn: Turn, message_ids: Iterable[str], rows: Mapping[str, MessageRow]) -> str:
     """Return the label of a turn: the first words of its user message, or of its summary."""
-    for message_id in held:
+    for message_id in message_ids:
         row = rows.get(message_id)
         if row is None:
             continue

@@ -25,7 +25,7 @@ from clew.transcript.message import Message
 from clew.transcript.part import PRESERVED_PART, kind_of
 from clew.transcript.pruned import pruned_through
 from clew.transcript.session import Model
-from clew.transcript.turn import Step, Turn
+from clew.transcript.turn import CHUNKS, Step, Turn
 from clew.transcript.turn_state import TurnStatus
 from clew.transcript.usage import Usage
 from clew.transcript.view import Compaction, compaction_data, compactions_of, summarised_messages
@@ -98,6 +98,7 @@ async def load_turn(store: Store, turn_id: str) -> TurnReport:
     line = await store.load_line(turn.session_id, through=turn.id, turns=1, keep_damaged=True)
     steps = await store.load_steps(turn.id)
     origin = {name: getattr(turn, name) for name in TurnReport.__struct_fields__ if hasattr(turn, name)}
+    origin["data"] = {key: value for key, value in turn.data.items() if key != CHUNKS}
     return TurnReport(
         **origin,
         messages=tuple(row.id for row in line.turns[-1].messages),
@@ -221,7 +222,7 @@ async def load_compaction(store: Store, session_id: str, message_id: str) -> Com
         raise RowUndecodable("the marker of this compaction is not readable", message_id=message_id)
     # The turn it was made inside of, and of which it summarised some steps or whole messages.
     split = own.split.message_id if own.split is not None else None
-    inside = (id_ for id_, held in tree.links.items() if split in held or own.tail_start_id in held[1:])
+    inside = (id_ for id_, messages in tree.links.items() if split in messages or own.tail_start_id in messages[1:])
     below = next(inside, None)
     if below is not None and all(entry.turn.id != below for entry in line):
         line += (await store.load_line(session_id, through=below, turns=1, keep_damaged=True)).turns

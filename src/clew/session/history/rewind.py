@@ -15,15 +15,15 @@ import msgspec
 from clew.errors import NotSupported, RewindTargetInvalid, SnapshotFailed
 from clew.failpoints import failpoint
 from clew.session.acquire.prepare import locked_idle_session
+from clew.session.affected_tree import AffectedTree, load_affected, load_affected_above
 from clew.session.head_move import load_move, plan_restart
 from clew.session.history import rewind_plan as plans
-from clew.session.history.lookup import get_place, get_turn_of
+from clew.session.history.lookup import get_turn_of, locate_message
 from clew.session.history.snapshot import SnapshotLayer
 from clew.session.host import Host
 from clew.session.prompt.admission import PromptContent, admit, user_row
 from clew.session.prompt.submission import Submission
 from clew.session.prompt.turn_config import TurnConfig, model_for, resolve_for
-from clew.session.reach import Reach, load_reach, load_reach_above
 from clew.session.runtime import Runtime
 from clew.store.base import Moment
 from clew.store.unit import EpochIs, HeadIs, NoOpenTurn, Unit
@@ -75,8 +75,8 @@ class Rewinding:
         edit, host = edit or plans.Edit(), self._host
         plans.check_request(mode, edit, run=run)
         async with locked_idle_session(host, self._runtime.sessions, session_id) as session:
-            place = await get_place(host.store, session_id, message_id)
-            turn, row = plans.check_target(place), place.row
+            located = await locate_message(host.store, session_id, message_id)
+            turn, row = plans.check_target(located), located.row
             admitted: tuple[TurnConfig, PromptContent] | None = None
             if run and mode == "edit":
                 admitted = await admit(
@@ -94,11 +94,11 @@ class Rewinding:
             if restore_files:
                 await self._restore(session_id, row)
             target = turn
-            reach = await self._load_affected(
-                session_id, lambda moment: load_reach_above(moment, target, host.clock.now_ms()), runs=run
+            affected = await self._load_affected(
+                session_id, lambda moment: load_affected_above(moment, target, host.clock.now_ms()), runs=run
             )
-            tree, turn = reach.tree, reach.tree.turns[turn.id]
-            parent, carried = plan_restart(reach, turn, host.mint.turn())
+            tree, turn = affected.tree, affected.tree.turns[turn.id]
+            parent, carried = plan_restart(affected, turn, host.mint.turn())
             if admitted is not None:
                 # The head's move and the new turn below it are one unit.
                 config, content = admitted
@@ -106,7 +106,7 @@ class Rewinding:
                 metadata |= {key: value for key, value in row.metadata.items() if key in ("unattended", "output")}
                 new_row = await user_row(host, session, config, content, edit.client_message_id, metadata)
                 after, move_writes = await load_move(
-                    host.store, reach, parent, host.clock.now_ms(), "rewind", new=carried
+                    host.store, affected, parent, host.clock.now_ms(), "rewind", new=carried
                 )
                 failpoint("history.before_rewind")
                 ledger = self._runtime.event_replies.plan_prompt(new_row)
@@ -115,7 +115,7 @@ class Rewinding:
                 )
                 return Rewound(parent, plans.left_line(tree, after), None, sent)
             if mode == "edit":
-                rewound = await self._move(reach, parent, "rewind", new=carried)
+                rewound = await self._move(affected, parent, "rewind", new=carried)
                 text = edit.text if edit.text is not None else "\n".join(row.texts)
                 return msgspec.structs.replace(rewound, draft=text)
             sibling = plans.plan_resend(tree, turn, parent, host.mint.turn(), host.clock.now_ms())
@@ -125,7 +125,7 @@ class Rewinding:
                 submission = await continuation.go_on_locked(session_id) if run else None
             else:
                 new = (*carried, Added(sibling, tree.links[turn.id][:1]))
-                rewound = await self._move(reach, sibling.id, "rewind", new=new)
+                rewound = await self._move(affected, sibling.id, "rewind", new=new)
                 submission = await continuation.answer(session, sibling, row) if run else None
             return msgspec.structs.replace(rewound, submission=submission)
 
@@ -136,39 +136,39 @@ class Rewinding:
             tree = await store.at_once(session_id, lambda moment: load_since_rewind(moment, session_id, clock.now_ms()))
             undone = plans.plan_undo(tree)
             to = undone.from_turn_id
-            reach = await self._load_affected(
-                session_id, lambda moment: load_reach(moment, session_id, to, clock.now_ms())
+            affected = await self._load_affected(
+                session_id, lambda moment: load_affected(moment, session_id, to, clock.now_ms())
             )
-            return await self._move(reach, to, "unrewind")
+            return await self._move(affected, to, "unrewind")
 
     async def set_head(self, session_id: str, turn_id: str | None) -> Rewound:
         """Go to any turn of the session, on the line or not; None is the empty start."""
 
-        async def ask(moment: Moment) -> Reach:
+        async def ask(moment: Moment) -> AffectedTree:
             turn = await get_turn_of(moment, session_id, turn_id) if turn_id is not None else None
             if turn is not None and turn.status == "refused":
                 raise RewindTargetInvalid("this turn was refused; there is nothing to go to", turn_id=turn.id)
-            return await load_reach(moment, session_id, turn_id, self._host.clock.now_ms())
+            return await load_affected(moment, session_id, turn_id, self._host.clock.now_ms())
 
         async with locked_idle_session(self._host, self._runtime.sessions, session_id):
-            reach = await self._load_affected(session_id, ask)
-            if reach.state.head_turn_id == turn_id:
+            affected = await self._load_affected(session_id, ask)
+            if affected.state.head_turn_id == turn_id:
                 return Rewound(turn_id, ())
-            return await self._move(reach, turn_id, "goto")
+            return await self._move(affected, turn_id, "goto")
 
     async def _load_affected(
-        self, session_id: str, ask: Callable[[Moment], Coroutine[Any, Any, Reach]], *, runs: bool = False
-    ) -> Reach:
+        self, session_id: str, ask: Callable[[Moment], Coroutine[Any, Any, AffectedTree]], *, runs: bool = False
+    ) -> AffectedTree:
         """Load the part of the tree that a move affects; a turn that waits for a human is settled first.
 
         The queue is paused unless ``runs``, as only the run may start it then.
         """
         store = self._host.store
-        reach = await store.at_once(session_id, ask)
-        opened = reach.state.open_turn_id
+        affected = await store.at_once(session_id, ask)
+        opened = affected.state.open_turn_id
         turn = await store.find_turn(opened) if opened is not None else None
         if turn is None or turn.status not in OPEN:
-            return reach
+            return affected
         if not runs:
             await self._runtime.queue.pause(session_id, "abort")
         await self._runtime.runner.withdraw(session_id, turn, _WITHDRAWN)
@@ -187,16 +187,16 @@ class Rewinding:
             raise SnapshotFailed(f"could not restore the files: {error}", session_id=session_id) from error
 
     async def _move(
-        self, reach: Reach, to_turn_id: str | None, why: MoveReason, *, new: Sequence[Added] = ()
+        self, affected: AffectedTree, to_turn_id: str | None, why: MoveReason, *, new: Sequence[Added] = ()
     ) -> Rewound:
         """Move the head, as one unit, and publish that."""
-        session_id, state = reach.session_id, reach.state
-        after, writes = await load_move(self._host.store, reach, to_turn_id, self._host.clock.now_ms(), why, new=new)
+        session_id, state = affected.session_id, affected.state
+        after, writes = await load_move(self._host.store, affected, to_turn_id, self._host.clock.now_ms(), why, new=new)
         guards = (EpochIs(state.epoch), HeadIs(state.head_turn_id), NoOpenTurn())
         failpoint("history.before_rewind")
         await self._runtime.sessions.commit(Unit(session_id, writes, guards, sync="power"))
         self._runtime.sessions.show_changed(session_id)
-        return Rewound(to_turn_id, plans.left_line(reach.tree, after))
+        return Rewound(to_turn_id, plans.left_line(affected.tree, after))
 
 
 async def load_since_rewind(moment: Moment, session_id: str, now: int) -> Tree:

@@ -10,7 +10,7 @@ import msgspec
 
 from clew.errors import InvalidInput, NewerTurns, NothingToUndo, RewindTargetInvalid
 from clew.ids import check_named_message_id
-from clew.session.history.lookup import MessagePlace, begins_turn
+from clew.session.history.lookup import LocatedMessage, begins_turn
 from clew.transcript.head import moved, newest_rewind
 from clew.transcript.line import line_turns
 from clew.transcript.message import MessageRow
@@ -65,21 +65,21 @@ def check_request(mode: str, edit: Edit, *, run: bool) -> None:
         check_named_message_id(edit.client_message_id)
 
 
-def check_target(place: MessagePlace) -> Turn:
+def check_target(target: LocatedMessage) -> Turn:
     """Return the turn that a rewind to this message restarts; else raise an error that says what to name instead."""
-    row, turn = place.row, place.turn
+    row, turn = target.row, target.turn
     if turn is None:
         if row.is_cancelled:
             raise _invalid(row, "this message was cancelled before it was sent; send it again")
         raise _invalid(row, "this message is still queued; cancel it there to take it back")
     if turn.status == "refused":
         raise _invalid(row, "this message was refused and never became part of the conversation; send it again")
-    if not begins_turn(place):
-        user = next(iter(place.held), None)
+    if not begins_turn(target):
+        user = next(iter(target.turn_messages), None)
         if turn.kind == "compaction":
             raise _invalid(row, "this is a summary; rewind to a user message before it to bring the originals back")
         raise _invalid(row, f"a rewind needs a user message; the one that led to this message is {user}")
-    if not place.on_line:
+    if not target.on_line:
         raise _invalid(row, f"this message is not on the current line of the conversation; go to turn {turn.id} first")
     return turn
 

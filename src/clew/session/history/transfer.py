@@ -32,7 +32,7 @@ from clew.transcript.part import close_call, is_open_call, state_of, text_of, wi
 from clew.transcript.portable import LEFT_BEHIND, PortableSession, for_export, named_blobs, rename_session
 from clew.transcript.rollup import book_usage, with_usage
 from clew.transcript.session import Session
-from clew.transcript.turn import HeadMove, Step
+from clew.transcript.turn import CHUNKS, HeadMove, Step
 from clew.transcript.turn_state import OPEN
 from clew.transcript.usage import Usage
 
@@ -167,14 +167,14 @@ async def _is_valid_parent(store: Store, session_id: str, parent_id: str, owner:
     parent = await store.find_session(parent_id)
     if owner != (None if parent is None else parent.owner):
         return False
-    seen = {session_id}
-    at: str | None = parent_id
-    while at is not None:
-        if at in seen:
+    visited = {session_id}
+    current_id: str | None = parent_id
+    while current_id is not None:
+        if current_id in visited:
             return False
-        seen.add(at)
-        above = await store.find_session(at)
-        at = above.parent_id if above is not None else None
+        visited.add(current_id)
+        above = await store.find_session(current_id)
+        current_id = above.parent_id if above is not None else None
     return True
 
 
@@ -220,6 +220,7 @@ def close_open(portable: PortableSession, now: int, mint: Mint) -> PortableSessi
         data = {key: value for key, value in turn.data.items() if key != "waiting" or not (value or is_open)}
         turns.append(replace(turn, data=data))
         if is_open:
+            data.pop(CHUNKS, None)
             turns[-1] = replace(turn, status="aborted", settled_at=now, data={**data, "stopped": LEFT_BEHIND})
         if is_open and head != turn.id:
             moves = (*moves, HeadMove(len(moves) + 1, turn.session_id, head, turn.id, now, "turn"))

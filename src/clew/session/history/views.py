@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from clew.errors import MessageNotFound, SessionNotFound
-from clew.long_work import giving_way, run_long
+from clew.long_work import run_long
 from clew.store.base import Conversations, LineSlice, Moment, Store, get_session, get_turn
 from clew.transcript.line import LineTurn, line_messages
 from clew.transcript.message import Message, MessageRow, shown_message
@@ -26,24 +26,19 @@ async def load_messages(
     """Return the newest ``limit`` messages of a view, or those before a message; all of them without a limit."""
     if view == "all":
         await get_session(store, session_id)
-        with giving_way():
-            rows = await store.load_messages(session_id, keep_damaged=True)
-            tree = await store.load_tree(session_id)
-            pruned = await store.load_pruned(session_id)
-            return _page(await run_long(_every_message, rows, tree, pruned), limit, before)
+        rows = await store.load_messages(session_id, keep_damaged=True)
+        tree = await store.load_tree(session_id)
+        pruned = await store.load_pruned(session_id)
+        return _page(await run_long(_every_message, rows, tree, pruned), limit, before)
     if view == "visible" and limit is not None:
         max_messages = limit
         # As of one moment: the head may move between two reads.
-        repeat_key = f"last {limit}" if before is None else None
-        return await store.at_once(
-            session_id, lambda moment: _visible_page(moment, session_id, max_messages, before), again=repeat_key
-        )
-    with giving_way():
-        return await run_long(_shown_page, await _whole_line(store, session_id), view, limit, before)
+        return await store.at_once(session_id, lambda moment: _visible_page(moment, session_id, max_messages, before))
+    return await run_long(_shown_page, await _whole_line(store, session_id), view, limit, before)
 
 
 def _every_message(rows: Sequence[MessageRow], tree: Tree, pruned: Sequence[Pruned]) -> list[Message]:
-    holder = {message_id: turn_id for turn_id, held in tree.links.items() for message_id in held}
+    holder = {message_id: turn_id for turn_id, ids in tree.links.items() for message_id in ids}
     holder.update({message_id: turn.id for turn, message_id in line_messages(tree)})
     return annotate([shown_message(row, holder.get(row.id)) for row in rows], tree.turns, pruned)
 
@@ -96,17 +91,17 @@ async def _visible_page(store: Moment, session_id: str, limit: int, before: str 
         """Return the page that ends in this slice; None if ``before`` is not in it."""
         turns, size = list(stretch.turns), page_turns
         while True:
-            seen = visible_slice(turns, compaction, tail_on_line=tail is not None and tail.on_line)
+            messages = visible_slice(turns, compaction, tail_on_line=tail is not None and tail.on_line)
             begins = turns[0].turn.parent_turn_id is None or any(entry.turn == first for entry in turns)
             if begins and compaction is not None:
-                seen.insert(0, shown_message(compaction.marker, compaction.turn_id))
-            index = _page_end(seen, before)
+                messages.insert(0, shown_message(compaction.marker, compaction.turn_id))
+            index = _page_end(messages, before)
             if index is None:
                 return None
             if begins or index >= limit:
-                pruned = await store.load_pruned(session_id, {message.id for message in seen})
+                pruned = await store.load_pruned(session_id, {message.id for message in messages})
                 known = {entry.turn.id: entry.turn for entry in (*marker_turns, *turns)}
-                return annotate(seen, known, pruned)[max(index - limit, 0) : index]
+                return annotate(messages, known, pruned)[max(index - limit, 0) : index]
             above = turns[0].turn.parent_turn_id
             turns[:0] = (await load(through=above, turns=size)).turns
             size *= 2

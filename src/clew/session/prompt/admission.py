@@ -17,8 +17,7 @@ import orjson
 from clew.errors import InvalidInput, MessageTooLarge, ToolFailed, TooManyFiles, UnsupportedFile
 from clew.providers.base import ModelInfo
 from clew.session.host import Host
-from clew.session.prompt.file_extent import extent_of
-from clew.session.prompt.files import content_of
+from clew.session.prompt.file_content import content_of, extent_of
 from clew.session.prompt.turn_config import LastEnvironment, TurnConfig, resolve
 from clew.store.base import Blob, Store
 from clew.store.unit import LinkBlob, PutBlob

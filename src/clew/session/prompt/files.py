@@ -1,24 +1,22 @@
-"""Files on their way from a message to a model: content detection, and the form in which a model receives them.
+"""Files on their way from a message to a model: the form in which a model receives them.
 
-The type of a file is detected from its bytes; names and declared media types are only claims. Text is sent to every
-model as text, under the file's name. Other types are sent as bytes if the model accepts them, and are otherwise
-replaced by a line that describes the file, so that no history can make a call fail. Only new files are refused
-(:mod:`clew.session.prompt.admission`).
+Text is sent to every model as text, under the file's name. Other types are sent as bytes if the model accepts them, and
+are otherwise replaced by a line that describes the file, so that no history can make a call fail. Only new files are
+refused (:mod:`clew.session.prompt.admission`).
 """
 
 from __future__ import annotations
 
 import base64
-import codecs
 import logging
-import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from clew.errors import RowUndecodable
 from clew.providers.base import ModelInfo
+from clew.session.prompt.file_content import content_of
 from clew.store.base import Store
 from clew.transcript.message import Message
 from clew.transcript.part import (
@@ -28,7 +26,6 @@ from clew.transcript.part import (
     file_name_of,
     first_words,
     giver_of,
-    is_text_type,
     kind_of,
     media_type_of,
     stub_file,
@@ -37,68 +34,11 @@ from clew.transcript.part import (
     url_of,
 )
 
-__all__ = ["Content", "content_of", "holds_files", "with_files", "without_older_files"]
+__all__ = ["holds_files", "with_files", "without_older_files"]
 
 log = logging.getLogger("clew.files")
 
-_CONTROL: Final = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
-"""Bytes that text does not contain. Form feeds occur in old sources, escapes in terminal output."""
 _NAME_CHARS: Final = 200
-
-
-class Content(msgspec.Struct, frozen=True):
-    """The detected content of a file. ``text`` is its text, if it is text; not ``whole`` means truncated."""
-
-    media_type: str
-    text: str | None = None
-    whole: bool = True
-
-
-def content_of(data: bytes, claimed: str) -> Content:
-    """Return the detected content of a file; the claimed media type counts only where its bytes are ambiguous."""
-    for beginning, media_type, is_whole in _KINDS:
-        if beginning.match(data):
-            return Content(media_type, whole=is_whole(data))
-    text = _text_in(data, claimed)
-    if text is None:
-        # The claimed type has a signature that the bytes lack, so they are something else.
-        known = any(claimed == media_type for _, media_type, _ in _KINDS)
-        return Content("application/octet-stream" if known else claimed)
-    return Content(claimed if is_text_type(claimed) else "text/plain", text)
-
-
-def _text_in(data: bytes, claimed: str) -> str | None:
-    try:
-        if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-            return data.decode("utf-16")
-        return None if _CONTROL.search(data) else data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        # An older encoding: a file claimed to be text is decoded as far as possible.
-        return data.decode("utf-8", "replace") if is_text_type(claimed) and not _CONTROL.search(data) else None
-
-
-def _is_whole_png(data: bytes) -> bool:
-    at = 8
-    while at + 12 <= len(data):
-        if data[at + 4 : at + 8] == b"IEND":
-            return True
-        at += 12 + int.from_bytes(data[at : at + 4], "big")
-    return False
-
-
-_KINDS: Final[tuple[tuple[re.Pattern[bytes], str, Callable[[bytes], bool]], ...]] = (
-    (re.compile(rb"\x89PNG\r\n\x1a\n"), "image/png", _is_whole_png),
-    (re.compile(rb"\xff\xd8\xff"), "image/jpeg", lambda data: b"\xff\xd9" in data),
-    # The end of the last block, then the trailer.
-    (re.compile(rb"GIF8[79]a"), "image/gif", lambda data: b"\x00;" in data),
-    (
-        re.compile(rb"RIFF....WEBP", re.DOTALL),
-        "image/webp",
-        lambda data: int.from_bytes(data[4:8], "little") + 8 <= len(data),
-    ),
-    (re.compile(rb"%PDF-"), "application/pdf", lambda data: b"%%EOF" in data),
-)
-"""Signatures of the types that models accept, with a check for truncation: a truncated file would fail the call."""
 
 
 async def with_files(

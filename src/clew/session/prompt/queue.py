@@ -18,12 +18,11 @@ from typing import Final, Literal
 import msgspec
 
 from clew.errors import ClewError, Conflict, ReplicaAway, SessionBusy, StoreError
-from clew.live.base import Status
 from clew.session.acquire.acquire import plan_acquire
 from clew.session.acquire.live_sessions import LiveSessions
 from clew.session.acquire.loaded_session import LoadedSession
 from clew.session.acquire.prepare import load_prompt_start, prepare_session
-from clew.session.acquire.waiting import present_status
+from clew.session.acquire.waiting import status_in, with_pause
 from clew.session.hooks import HookRefused
 from clew.session.host import Host
 from clew.session.prompt.admission import PromptContent, admit
@@ -32,14 +31,14 @@ from clew.session.prompt.submission import Outcomes, Submission
 from clew.session.prompt.turn_config import resolve_for
 from clew.session.turn.acquired_session import AcquiredSession
 from clew.store import unit as u
-from clew.store.base import QueuedMessage, Store, get_session
+from clew.store.base import QueuedMessage, get_session
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.metadata import PAUSED_KEY, PausedBy, cancelled
 from clew.transcript.part import text_of, text_part
 from clew.transcript.session import Session
 from clew.transcript.turn import Turn
 
-__all__ = ["Only", "Queue", "plan_fire", "plan_resume", "plan_wait", "with_pause"]
+__all__ = ["Only", "Queue", "plan_fire", "plan_resume", "plan_wait"]
 
 log = logging.getLogger("clew.queue")
 Only = Literal["triggered", "ahead"]
@@ -86,7 +85,7 @@ class Queue:
         store = self._host.store
         session = await store.find_session(session_id)
         if session is not None:
-            status = await present_status(self._host, self._sessions, session_id)
+            status = await status_in(self._host, self._sessions, session_id)
             self._sessions.show(session_id, await with_pause(store, session, status))
         self._sessions.publish("queue_changed", session_id)
 
@@ -159,10 +158,6 @@ class Queue:
         self._sessions.publish("queue_changed", session_id)
         return AcquiredSession(config, turn, loaded.next_epoch, row.id), None
 
-    async def load(self, session_id: str) -> tuple[QueuedMessage, ...]:
-        await get_session(self._host.store, session_id)
-        return await self._host.store.load_queue(session_id)
-
     async def cancel(self, session_id: str, message_id: str) -> None:
         """Remove a message from the queue. Raise ``Conflict`` if it was started meanwhile."""
         if not await self._cancel(session_id, message_id, "cancelled"):
@@ -194,7 +189,7 @@ class Queue:
         """Move a message before another one, or to the end. The caller holds the session's lock."""
         await self._get(session_id, message_id)
         queue = await self._host.store.load_queue(session_id)
-        order = [one.message.id for one in queue if one.message.id != message_id]
+        order = [entry.message.id for entry in queue if entry.message.id != message_id]
         if before is not None and before != message_id and before not in order:
             raise _not_queued(before)
         if before != message_id:
@@ -207,7 +202,7 @@ class Queue:
         caller holds the session's lock."""
         found = await self._get(session.id, message_id)
         # The order of the others does not change, including those moved ahead earlier.
-        ahead = [one.queued_at for one in await self._host.store.load_queue(session.id) if one.interrupt]
+        ahead = [entry.queued_at for entry in await self._host.store.load_queue(session.id) if entry.interrupt]
         position = u.Enqueue(message_id, min([found.queued_at, *(at - 1 for at in ahead)]), interrupt=True)
         writes = (u.Dequeue(message_id), position, *plan_resume(session))
         if not await self._change(session.id, writes, (u.StillQueued(message_id),)):
@@ -216,11 +211,11 @@ class Queue:
 
     async def _get(self, session_id: str, message_id: str) -> QueuedMessage:
         """Return a queued message that may be changed."""
-        for one in await self._host.store.load_queue(session_id):
-            if one.message.id == message_id and one.message.damage is not None:
+        for entry in await self._host.store.load_queue(session_id):
+            if entry.message.id == message_id and entry.message.damage is not None:
                 raise Conflict(f"message {message_id} is damaged; cancel it and send it again", message_id=message_id)
-            if one.message.id == message_id:
-                return one
+            if entry.message.id == message_id:
+                return entry
         raise _not_queued(message_id)
 
     async def _change(self, session_id: str, writes: Sequence[u.Write], waiting: Sequence[u.StillQueued]) -> bool:
@@ -236,7 +231,7 @@ class Queue:
         queue = await self._host.store.load_queue(session_id)
         cancelled_patch = u.PatchMessage(message_id, now, cancelled(now, why))
         # An empty queue is not paused.
-        resumed = (_END_PAUSE,) if [one.message.id for one in queue] == [message_id] else ()
+        resumed = (_END_PAUSE,) if [entry.message.id for entry in queue] == [message_id] else ()
         writes = (u.Dequeue(message_id), cancelled_patch, *resumed)
         unit = u.Unit(session_id, writes, (u.StillQueued(message_id),), sync="power")
         if isinstance(await self._host.store.commit(unit), u.Refused):
@@ -263,7 +258,7 @@ def _conflict(session_id: str) -> Conflict:
 
 def _positions(queue: Sequence[QueuedMessage]) -> tuple[u.StillQueued, ...]:
     """Return guards for every position: reordering from an outdated read would undo concurrent changes."""
-    return tuple(u.StillQueued(one.message.id, (one.interrupt, one.queued_at)) for one in queue)
+    return tuple(u.StillQueued(entry.message.id, (entry.interrupt, entry.queued_at)) for entry in queue)
 
 
 def plan_order(queue: Sequence[QueuedMessage], order: Sequence[str]) -> tuple[u.Write, ...]:
@@ -299,14 +294,6 @@ def plan_resume(session: Session, *, speaks: bool = True) -> tuple[u.Write, ...]
     """
     unaffected: tuple[PausedBy | None, ...] = (None, "person") if speaks else (None, "person", "abort")
     return () if session.paused_by in unaffected else (_END_PAUSE,)
-
-
-async def with_pause(store: Store, session: Session, status: Status) -> Status:
-    """Return a status that shows whether the queue is paused, and why."""
-    why: PausedBy | Literal["waiting"] | None = session.paused_by
-    if status.waiting and await store.load_queue(session.id):
-        why = "waiting"
-    return msgspec.structs.replace(status, paused=why is not None, paused_by=why)
 
 
 def plan_fire(

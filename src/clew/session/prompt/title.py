@@ -75,10 +75,10 @@ async def entitle(host: Host, session_id: str) -> bool:
     return False
 
 
-def branch_title(title: str, taken: list[str | None]) -> str:
+def branch_title(title: str, others: list[str | None]) -> str:
     """Return the title of a branch: that of its origin, marked, with a number if ``taken`` by another branch."""
     base = _BRANCH.sub("", title)
-    marks = (_BRANCH.search(other) for other in (title, *taken) if other and _BRANCH.sub("", other) == base)
+    marks = (_BRANCH.search(other) for other in (title, *others) if other and _BRANCH.sub("", other) == base)
     numbers = [int(mark[1] or 1) for mark in marks if mark is not None]
     mark = f" (branch {max(numbers) + 1})" if numbers else " (branch)"
     return base[: 500 - len(mark)] + mark

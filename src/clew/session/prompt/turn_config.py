@@ -23,8 +23,7 @@ from clew.session.turn.structured_output import StructuredOutput
 from clew.store.base import Moment, Store
 from clew.store.unit import PutPrompt
 from clew.system_prompt.assemble import SystemPrompt, assemble, sections_of
-from clew.system_prompt.environment import collect_environment
-from clew.system_prompt.environment_diff import environment_change, mentions_media
+from clew.system_prompt.environment import collect_environment, environment_change, mentions_media
 from clew.system_prompt.inputs import Delegate, Environment, Instruction, PromptInputs
 from clew.system_prompt.instructions import load_instructions
 from clew.system_prompt.sections import environment
@@ -140,14 +139,7 @@ async def resolve(
     if session.kind == "subagent" and parent is None and session.parent_id is not None:
         attended, depth = False, max(depth, 1)
     workspace = _workspace(session)
-    # In a thread: workspaces may be on slow disks. Without one only a few of clew's own files are read.
-    surroundings = (
-        _load_surroundings(host, session)
-        if workspace is None
-        else await asyncio.to_thread(_load_surroundings, host, session)
-    )
-    for notice in surroundings.agents.notices:
-        log.info("%s", notice)
+    surroundings = await _load_surroundings(host, session, workspace)
     names = (agent or session.agent, session.agent, host.choices.default_agent)
     manifest = surroundings.agents.get(agent) if agent and not stored else surroundings.agents.first_known(*names)
     chosen, info, unknown = _choose_model(host, session, manifest, surroundings, model, stored=stored)
@@ -231,9 +223,21 @@ class _Surroundings(msgspec.Struct, frozen=True):
     named: str | InvalidInput | None
 
 
-def _load_surroundings(host: Host, session: Session) -> _Surroundings:
-    """Read the configuration around a session. Blocking; unchanged files are not read again."""
-    workspace = _workspace(session)
+async def _load_surroundings(host: Host, session: Session, workspace: Path | None) -> _Surroundings:
+    """Load the configuration around a session; files that have not changed are not read again."""
+    if workspace is None:
+        # Only a few of clew's own files are read.
+        surroundings = _read_confined(host, session, None)
+    else:
+        # In a thread: workspaces may be on slow disks.
+        surroundings = await asyncio.to_thread(_read_confined, host, session, workspace)
+    for notice in surroundings.agents.notices:
+        log.info("%s", notice)
+    return surroundings
+
+
+def _read_confined(host: Host, session: Session, workspace: Path | None) -> _Surroundings:
+    """Read the configuration; an owner's session reads only what is in its workspace. Blocking."""
     if session.owner is not None and workspace is not None and leads_elsewhere(workspace):
         # The workspace was allowed when the session was created; the path it resolves to now was not.
         raise InvalidInput(
@@ -305,8 +309,8 @@ async def _has_media(store: Store, session_id: str, last: LineTurn | None, froze
         changed = last.turn.environment or ""
         return holds_media(last.messages) or mentions_media(frozen) or mentions_media(changed)
     # Most sessions never had files and need not be read for this.
-    asked = last is not None and await store.has_files(session_id)
-    view = await store.find_view(session_id, keep_damaged=True) if asked else None
+    may_have = last is not None and await store.has_files(session_id)
+    view = await store.find_view(session_id, keep_damaged=True) if may_have else None
     return view is not None and any(holds_media(entry.messages) for entry in view.turns)
 
 
@@ -335,13 +339,13 @@ def _choose_model(
     session: Session,
     manifest: Agent,
     surroundings: _Surroundings,
-    asked: str | Model | dict[str, Any] | None,
+    named: str | Model | dict[str, Any] | None,
     *,
     stored: bool,
 ) -> tuple[Model, ModelInfo, str | None]:
     """Return the model to use, and the name of the requested one if that is unknown here."""
-    choices: list[Callable[[], Model]] = [] if asked is None else [lambda: host.providers.parse(asked)]
-    if asked is None or stored:
+    choices: list[Callable[[], Model]] = [] if named is None else [lambda: host.providers.parse(named)]
+    if named is None or stored:
         choices += [
             lambda: _session_model(host, session, manifest, surroundings),
             lambda: session.model.plain,  # only its variant may be unknown
@@ -357,7 +361,7 @@ def _choose_model(
         except Invalid as error:
             failure = failure or error
             continue
-        return model, info, None if failure is None else _display_name(asked or session.model)
+        return model, info, None if failure is None else _display_name(named or session.model)
     raise failure or InvalidInput("no model is configured")
 
 
@@ -426,7 +430,7 @@ async def load_permit(
     names = host.permission_names
     own = mark_unknown((*host.base_rules, *rules), names)
     return PermissionChecker(
-        host.store, session.id, names, own, _workspace(session), host.places, attended, parent, session.project
+        host.store, session.id, names, own, _workspace(session), host.protected_paths, attended, parent, session.project
     )
 
 

@@ -47,12 +47,11 @@ from clew.store.unit import (
     Write,
 )
 from clew.transcript import chunk as c
-from clew.transcript.fold import Fold
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.part import ANSWER_KEYS, OWN, approval_of, input_of, state_of, tool_name
 from clew.transcript.rule import Target
 from clew.transcript.session import Session, SessionState
-from clew.transcript.turn import Turn
+from clew.transcript.turn import CHUNKS, Turn
 from clew.transcript.wait import Wait, changed_parts, digest_call, waits_of, with_waits
 
 __all__ = ["Answered", "Answers", "Decision"]
@@ -159,7 +158,7 @@ class Answers:
             # The run that asked has stored the question but has not ended yet.
             await ending.wait()
 
-    async def _wait_until_stored(self, session_id: str, asked: frozenset[str] | None) -> None:
+    async def _wait_until_stored(self, session_id: str, request_ids: frozenset[str] | None) -> None:
         """Wait until another replica's run, which shows this request, has ended and stored it; that end is near.
 
         The message itself tells a request that is about to be stored from one that was never made. None is any request.
@@ -172,7 +171,7 @@ class Answers:
             line = await store.load_line(session_id, through=state.open_turn_id, turns=1, keep_damaged=True)
             parts = [part for turn in line.turns for row in turn.messages for part in row.parts]
             ids = {id_ for part in parts for id_ in (approval_of(part.data).get("id"), part.tool_call_id) if id_}
-            if not (any(approval_of(part.data) for part in parts) if asked is None else ids & asked):
+            if not (any(approval_of(part.data) for part in parts) if request_ids is None else ids & request_ids):
                 return
             await self._host.clock.sleep(_POLL_INTERVAL_MS)
             waited += _POLL_INTERVAL_MS
@@ -310,13 +309,13 @@ class Answers:
 
         # Another replica may have written answers since: they stay, and the epoch invalidates earlier reads.
         state, present = await host.store.at_once(session_id, ask)
-        held = {wait.tool_call_id: wait for wait in waits_of(present if present and present.id == turn.id else None)}
+        by_call = {wait.tool_call_id: wait for wait in waits_of(present if present and present.id == turn.id else None)}
         for wait in answered:
-            if wait.tool_call_id not in held or held[wait.tool_call_id].answer is not None:
+            if wait.tool_call_id not in by_call or by_call[wait.tool_call_id].answer is not None:
                 raise AlreadyAnswered("this request was already answered", approval_id=wait.approval_id)
-            held[wait.tool_call_id] = wait
-        waits = tuple(held.values())
-        fold = Fold(message.id, parts=[part.data for part in message.parts])
+            by_call[wait.tool_call_id] = wait
+        waits = tuple(by_call.values())
+        fold = message.fold()
         for wait in waits:
             if wait.kind == "approval" and wait.answer is not None:
                 index = fold.find_tool(wait.tool_call_id)
@@ -365,12 +364,12 @@ class Answers:
         project = str(session.project)
         known = session.permissions if scope == "session" else await self._host.store.load_project_rules(project)
         # A rule that exists already is not stored twice.
-        held = (*(rule for rule in known if _rule_key(rule) not in new), *new.values())
-        if new and len(held) > MAX_RULES:
+        rules_after = (*(rule for rule in known if _rule_key(rule) not in new), *new.values())
+        if new and len(rules_after) > MAX_RULES:
             raise InvalidInput(f"more than {MAX_RULES} rules; revoke some first, or allow it once")
         if scope == "session":
-            return PatchSession(permissions=held), RulesAre(None, tuple(known))
-        return PutProjectRules(project, held, now), RulesAre(project, tuple(known))
+            return PatchSession(permissions=rules_after), RulesAre(None, tuple(known))
+        return PutProjectRules(project, rules_after, now), RulesAre(project, tuple(known))
 
     async def _answer_covered(self, session_id: str, turn: Turn, waits: tuple[Wait, ...]) -> tuple[Wait, ...]:
         """Answer the pending requests that the new rule covers."""
@@ -400,7 +399,7 @@ class Answers:
         start = await load_prompt_start(self._host, self._sessions, session_id)
         session, loaded = start.session, start.loaded or await load_session_state(store, session_id)
         config = await resolve_for(self._host, session, user, start.last_environment)
-        writes = (SetTurn(turn.id, "running", data={"waiting": []}), *plan_resume(session, speaks=False))
+        writes = (SetTurn(turn.id, "running", data={"waiting": [], CHUNKS: None}), *plan_resume(session, speaks=False))
         now, runner = self._host.clock.now_ms(), self._host.lease.replica_id
         await self._sessions.commit(plan_acquire(loaded, now, writes, goes_on=turn, runner=runner))
         # Read after acquiring: calls of the step that needed no approval have their results by now.
@@ -412,7 +411,7 @@ class Answers:
             # An approval does not override what a rule or mode denies since.
             if (decision := await config.permit.decide(_targets(_part_of(message, wait)), wait.tool)).action == "deny"
         }
-        last_n = (await store.load_tail(message.session_id, message.id)).last
+        last_n = turn.last_n(message.id) or (await store.load_tail(message.session_id, message.id)).last
         resumption = _make_resumption(self._host, message, waits, refused, config, last_n)
         asked_by, steps = user.id if user is not None else "", len(loaded.steps)
         return self._runner.start(AcquiredSession(config, turn, loaded.next_epoch, asked_by, resumption, steps))

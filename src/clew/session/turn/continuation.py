@@ -17,6 +17,7 @@ from clew.session.acquire.acquire import plan_acquire
 from clew.session.acquire.live_sessions import LiveSessions
 from clew.session.acquire.loaded_session import LoadedSession, load_session_state
 from clew.session.acquire.prepare import prepare_session, settle_startable
+from clew.session.affected_tree import AffectedTree, load_affected_above, load_newest_turn
 from clew.session.context.context import session_policy
 from clew.session.head_move import load_move, plan_restart
 from clew.session.host import Host
@@ -25,7 +26,6 @@ from clew.session.prompt.event_replies import EventReplies
 from clew.session.prompt.queue import Queue, plan_resume
 from clew.session.prompt.submission import Submission
 from clew.session.prompt.turn_config import resolve_for
-from clew.session.reach import Reach, load_newest_turn, load_reach_above
 from clew.session.turn.acquired_session import AcquiredSession
 from clew.session.turn.run import MAX_RESUMED
 from clew.session.turn.runner import Runner
@@ -85,16 +85,16 @@ class Continuation:
             return await self._start_queue(session_id, mode)
         loaded = await load_session_state(store, session_id)
         # A restart goes back before a compaction that covers this turn; without automatic compaction that is no help.
-        reach = await load_reach_above(store, turn, self._host.clock.now_ms())
-        restarted = plan_restart(reach, turn, self._host.mint.turn())
+        affected = await load_affected_above(store, turn, self._host.clock.now_ms())
+        restarted = plan_restart(affected, turn, self._host.mint.turn())
         is_summarised = last.turn.id != turn.id and all(one.messages != last.messages for one in restarted[1])
         stays_full = is_summarised and not session_policy(self._host.config, session).enabled
         if mode == "again" and not stays_full:
-            return await self._answer_again(session, reach, user, loaded, *restarted)
+            return await self._answer_again(session, affected, user, loaded, *restarted)
         if mode == "on" and await self._is_last(turn) and await self._is_incomplete(turn, rows):
             return await self._resume_turn(session, turn, rows, loaded)
         if mode == "on" and turn.status == "unanswered" and not stays_full:
-            return await self._answer_again(session, reach, user, loaded, *restarted)
+            return await self._answer_again(session, affected, user, loaded, *restarted)
         # Later turns build on this one as it is, so the session resumes with a queued prompt.
         return await self._start_queue(session_id, mode)
 
@@ -190,7 +190,7 @@ class Continuation:
     async def _answer_again(
         self,
         session: Session,
-        reach: Reach,
+        affected: AffectedTree,
         user: MessageRow,
         loaded: LoadedSession,
         parent: str | None,
@@ -201,7 +201,7 @@ class Continuation:
         config = await resolve_for(host, session, user)
         sibling = Turn(id=host.mint.turn(), session_id=session.id, parent_turn_id=parent, created_at=now)
         new = (*copied, Added(sibling, (user.id,)))
-        _, writes = await load_move(host.store, reach, parent, now, "rewind", new=new)
+        _, writes = await load_move(host.store, affected, parent, now, "rewind", new=new)
         attempt_writes = await self._event_replies.plan_attempt(sibling, user.id, "again")
         writes = (*writes, *plan_resume(session, speaks=False), *attempt_writes)
         await self._sessions.commit(plan_acquire(loaded, now, writes, runner=host.lease.replica_id))

@@ -1,4 +1,9 @@
-"""When a recorder writes the parts that have grown: limits in characters and milliseconds."""
+"""When a recorder writes the parts that have grown: limits in characters and milliseconds.
+
+At the end of a part or a step, whenever the text has doubled, after a second (five for each 64 KB), and at the end; a
+part of more than 64 KB otherwise only once a quarter of it is new, so the cost of a reply stays proportional to its
+length. Streams due at the same time take turns.
+"""
 
 from __future__ import annotations
 

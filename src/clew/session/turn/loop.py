@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal
 
 import msgspec
@@ -113,10 +113,12 @@ class Loop(msgspec.Struct):
         else:
             await self.recorder.send(output)
 
-    async def ask_ahead(self) -> None:
-        """Prepare the first step, including the row of its model call, without calling the model."""
-        self.request = await self._begin_step()
-        self._create_call(self.request)
+    async def plan_call(self, context: Context) -> ModelCall:
+        """Prepare the first step without calling the model; return the row of its call, which the caller stores."""
+        request = self.request = await self._prepare_request(context)
+        planned: list[ModelCall] = []
+        self._create_call(request, planned.append)
+        return planned[0]
 
     async def _begin_step(self) -> ModelRequest:
         """Start a step and return its model request."""
@@ -333,12 +335,21 @@ class Loop(msgspec.Struct):
         # A truncated stream: retried if it produced nothing, otherwise resumed by the run.
         raise ProviderFailure(NO_END, kind="transient", cause="broken_off", provider_id=request.model.provider_id)
 
-    def _create_call(self, request: ModelRequest) -> AskedCall:
-        """Create the row of a model call; it is written with the next unit."""
+    def _create_call(
+        self, request: ModelRequest, store_first: Callable[[ModelCall], object] | None = None
+    ) -> AskedCall:
+        """Create the row of a model call; it is written with the next unit, or by ``store_first``."""
         self.host.providers.get(request.model.provider_id)  # raises for an unknown provider, before there is a row
-        self.asked = AskedCall(
-            self.host, self._call_row(request), lambda call: self.recorder.add_to_next_unit(PutCall(call))
-        )
+
+        def store(call: ModelCall) -> None:
+            nonlocal store_first
+            first, store_first = store_first, None
+            if first is not None:
+                first(call)
+            else:
+                self.recorder.add_to_next_unit(PutCall(call))
+
+        self.asked = AskedCall(self.host, self._call_row(request), store)
         return self.asked
 
     def _call_row(self, request: ModelRequest) -> ModelCall:

@@ -91,7 +91,7 @@ class PermissionChecker(msgspec.Struct, frozen=True):
     names: Collection[str]
     manifest: tuple[Rule, ...]
     workspace: Path | None
-    places: ProtectedPaths
+    protected_paths: ProtectedPaths
     attended: bool
     parent: PermissionChecker | None = None
     project: str | None = None
@@ -114,7 +114,7 @@ class PermissionChecker(msgspec.Struct, frozen=True):
             project = () if self.project is None else await store.load_project_rules(self.project)
             return await get_session(store, self.session_id), project
 
-        session, project = await self.store.at_once(self.session_id, ask, hot=True)
+        session, project = await self.store.at_once(self.session_id, ask)
         return _StoredRules(session, project, await self.parent._read() if self.parent is not None else None)
 
     def _in_force(self, stored: _StoredRules) -> RulesInForce:
@@ -127,7 +127,7 @@ class PermissionChecker(msgspec.Struct, frozen=True):
         if mode == "ask" and parent is not None:
             # A user who is present has accepted the edits of this turn, including those of its subagents.
             mode = parent.mode
-        own, aliases = self.places.look(self.session_id)
+        own, aliases = self.protected_paths.look(self.session_id)
         return RulesInForce(
             own,
             aliases,
@@ -138,7 +138,7 @@ class PermissionChecker(msgspec.Struct, frozen=True):
             self.workspace,
             self.attended,
             parent,
-            None if stored.session.owner is None else self.places.confine(self.session_id, self.workspace),
+            None if stored.session.owner is None else self.protected_paths.confine(self.session_id, self.workspace),
         )
 
 

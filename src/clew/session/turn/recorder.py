@@ -7,9 +7,21 @@ enough: a crash in between loses what was shown. The end itself is only shown on
 With ``chunk``: chunk → sanitizer → fold → journal row → group commit → acknowledged → shown. A stream has one unit in
 flight at a time; chunks that arrive meanwhile go into the next one. The store's commit batcher decides when a unit is
 sent, unless a caller waits for it. From time to time a unit also writes the parts the fold has grown, with the mark of
-how far; its own chunks then need no journal. Folds happen at the end of a part or a step, whenever the text has
-doubled, after a second (five for each 64 KB), and at the end; a part of more than 64 KB otherwise only once a quarter
-of it is new, so the cost of a reply stays proportional to its length. Streams due at the same time take turns.
+how far; its own chunks then need no journal. :mod:`~clew.session.turn.fold_timing` decides when.
+
+The verbs that store something, by what becomes durable and when they return:
+
+======================  =====================================  ==========================================
+``write``, ``send``     a chunk, with the next unit            at once; ``send`` waits while the buffer is full
+``add_to_next_unit``    writes, with the next unit, sent soon  at once
+``add_to_next_sync``    writes, with the next unit waited for  at once
+``defer_flush``         nothing; holds the next unit back      at once; a waited unit or 20 ms end it
+``flush``               all chunks                             when they are durable and shown
+``flush_synced``        all chunks and writes, synced          when they are durable and shown
+``end_step``            the same, as parts, not synced         when they are durable and shown
+``close``               the same, as parts, synced, sealed     when they are durable and shown; ends
+``close_short``         what fits on a full disk               when it is durable; ends
+======================  =====================================  ==========================================
 
 A unit that is refused or fails ends the recorder: with ``chunk`` nothing of it was shown; later calls raise the error.
 """
@@ -21,45 +33,40 @@ import contextlib
 import logging
 import sys
 from collections.abc import Callable, Sequence
-from itertools import starmap
 from typing import Final
 
 import msgspec
 
-from clew.clock import Clock, GrowingTime, Timer
+from clew.clock import Clock, Timer
 from clew.config import SavePolicy
 from clew.errors import IllegalChunk, InternalError
 from clew.failpoints import failpoint
 from clew.ids import Mint
+from clew.session.acquire.settle import with_chunks
 from clew.session.turn.fold_timing import FOLD_TURN_MS, FoldTiming
+from clew.session.turn.growing_message import GrowingMessage
 from clew.session.turn.unstored import Unstored, refused_error
 from clew.store import unit as u
 from clew.store.base import Store
 from clew.store.commit_batcher import Answer
 from clew.transcript import chunk as c
 from clew.transcript.chunk_sanitizer import ChunkSanitizer
-from clew.transcript.damage import seal_of
-from clew.transcript.fold import Fold
-from clew.transcript.message import MessageRow, PartRow
-from clew.transcript.metadata import from_stream
+from clew.transcript.message import MessageRow
+from clew.transcript.replay import named_by_part
 
 __all__ = ["Recorder"]
 
 log = logging.getLogger("clew.recorder")
 
 _MAX_DEFER_MS: Final = 20
-_STARTS: Final = frozenset({c.TextStart, c.ReasoningStart, c.ToolInputStart})
-_ACQUIRING: Final = u.Unit("", ())
-_PARTLESS: Final = frozenset({c.Start, c.MessageMetadata, c.Finish, c.Abort, c.Error})
 
 
 class Recorder:
     """The recorder of one stream into one assistant message.
 
     ``message`` is the row to store: the recorder inserts it with the first chunk and links it to ``turn_id``. To resume
-    a ``stored`` message, pass its row and the number of its last journaled chunk as ``last_n``. ``on_shown`` is called
-    on the event loop with chunks that may be shown, in order. With ``ahead`` the recorder is created before its session
-    is acquired: its first chunks are written with that (:meth:`plan_start`).
+    a ``stored`` message, pass its row and the number of its last chunk as ``last_n``. ``on_shown`` is called
+    on the event loop with chunks that may be shown, in order.
     """
 
     def __init__(
@@ -75,15 +82,20 @@ class Recorder:
         on_shown: Callable[[Sequence[c.Chunk]], None] | None = None,
         stored: bool = False,
         last_n: int = 0,
-        ahead: bool = False,
+        counts: dict[str, int] | None = None,
+        by_part: bool = False,
     ) -> None:
         self.message = message
-        self.fold = Fold(message.id, parts=[part.data for part in message.parts], metadata=message.metadata)
+        self._counts, self._by_part = {} if counts is None else counts, by_part
         self._batcher = store.hub
-        self._turn_id = turn_id
+        self._timing = timing = FoldTiming(clock, self._batcher.next_phase())
+        self._growing = GrowingMessage(
+            message, turn_id, mint=mint, clock=clock, timing=timing, stored=stored, last_n=last_n
+        )
+        self.fold = self._growing.fold
         # Acquiring a session raises the epoch: from then on nothing of this stream is written.
         self._guard = u.EpochIs(epoch)
-        self._mint, self._clock = mint, clock
+        self._clock = clock
         policy = policy or SavePolicy()
         self._policy = msgspec.structs.replace(policy, save_on=policy.save_on or store.capabilities.save_on)
         self._at_chunk, self._at_turn = self._policy.save_on == "chunk", self._policy.save_on == "turn"
@@ -91,20 +103,10 @@ class Recorder:
         self._max_buffer_bytes = policy.save_buffer_size if policy.save_buffer_size > 0 else sys.maxsize
         self._on_shown = on_shown
         self._sanitizer = ChunkSanitizer()
-        self._stored = stored
-        self._n = last_n
-        self._pending: list[tuple[int, int | None, c.Chunk]] = []
         self._unit_writes: list[u.Write] = []
         self._sync_writes: list[u.Write] = []
         self._unshown: list[c.Chunk] = []
-        self._bytes = 0
-        self._parts: list[tuple[str, int]] = [(part.id, part.created_at) for part in message.parts]
-        self._time = GrowingTime(clock, max((message.created_at, *(at for _, at in self._parts))))
-        self._dirty: set[int] = set()
-        self._metadata_dirty = False
-        self._timing = FoldTiming(clock, self._batcher.next_phase())
-        # The unit that acquires the session counts as in flight until its result is known.
-        self._inflight: u.Unit | None = _ACQUIRING if ahead else None
+        self._inflight: u.Unit | None = None
         self._hurried = False
         self._showing: list[c.Chunk] = []
         self._awaited = False
@@ -135,7 +137,7 @@ class Recorder:
     @property
     def is_full(self) -> bool:
         """Return whether more than a buffer of chunks is not yet durable."""
-        return self._bytes > self._max_buffer_bytes
+        return self._growing.size > self._max_buffer_bytes
 
     async def drain(self) -> None:
         """Wait while the buffer is full, which slows the model down."""
@@ -183,34 +185,26 @@ class Recorder:
         for chunk in self._sanitizer.left_over():
             with contextlib.suppress(IllegalChunk):
                 self._apply(chunk)
+        writes = tuple(with_chunks(writes, self._counts, self.message.id, self._growing.last_n))
         await self._commit(writes, fold=True, sync="power", seal=seal)
         self._closed = True
         self._stop_timers()
 
     async def close_short(self, settle: Callable[[int, int], Sequence[u.Write]]) -> tuple[int, int] | None:
         """End after a full disk with as much of the shown text as fits; see :meth:`Unstored.store`."""
-        now, held = self._time.now_ms(), enumerate(self._parts)
-        parts = tuple(PartRow(id_, index, self.fold.part(index), at, now) for index, (id_, at) in held)
-        end = u.LinkMessage(self._turn_id, self.message.id), u.MarkFolded(self.message.id, self._n), self._guard
-        return await self.unstored.store(msgspec.structs.replace(self.message, parts=parts), *end, settle)
-
-    def plan_start(self) -> Sequence[u.Write]:
-        """Return the writes so far, for the unit that acquires the session; ``answered`` gets its result."""
-        writes = self._unit((), fold=True).writes
-        self._showing = self._pop_unshown()
-        return writes
+        return await self.unstored.store(*self._growing.whole(), self._guard, settle)
 
     def withdraw(self, tool_call_id: str, reason: str) -> None:
         """Deny a request that can no longer be answered because the run that made it ends."""
         self._check()
         note = {"via": "abort", "answered_at": self._clock.now_ms()}
-        self._dirty.add(self.fold.answer(tool_call_id, approved=False, reason=reason, note=note))
+        self._growing.deny(tool_call_id, reason, note)
         self.write(c.ToolOutputDenied(tool_call_id=tool_call_id))
 
     def abandon(self) -> None:
         """Stop without writing anything more; recovery folds what is durable."""
         self._closed = True
-        self._pending.clear()
+        self._growing.drop_chunks()
         self._unit_writes.clear()
         self._sync_writes.clear()
         self._stop_timers()
@@ -224,39 +218,14 @@ class Recorder:
             raise InternalError("the recorder is closed", message_id=self.message.id)
 
     def _apply(self, chunk: c.Chunk) -> None:
-        index = self.fold.apply(chunk)
-        kind = chunk.__class__
-        if kind is c.Data and chunk.transient is True:  # type: ignore[union-attr]
-            # Shown at its position in the stream but never stored, so it has no number.
-            self._unshown.append(chunk)
-            return
-        self._n += 1
-        self._pending.append((self._n, index, chunk))
-        self._unshown.append(chunk)
-        if index is not None:
-            self._dirty.add(index)
-            if index >= len(self._parts):
-                self._parts.append((self._mint.part(), self._time.now_ms()))
-        if isinstance(chunk, c.DELTAS):
-            size = len(chunk.delta if isinstance(chunk, (c.TextDelta, c.ReasoningDelta)) else chunk.input_text_delta)
-            self._timing.grown += size
-            self._timing.unfolded += size
-            self._bytes += size + 64
-        elif kind in _STARTS:
-            self._bytes += 64
-        else:
-            self._timing.unfolded += 256
-            self._bytes += 256
-            self._timing.due = True
-            self._metadata_dirty = self._metadata_dirty or kind in _PARTLESS
+        index = self._growing.apply(chunk)
+        self._unshown.append(named_by_part(chunk, index) if self._by_part else chunk)
 
     def _buffer(self, chunk: c.Chunk) -> None:
         """Show a chunk now and store it later, for ``step`` and ``turn``."""
-        if self._inflight is _ACQUIRING:
-            return
         self._show_ahead()
         policy = self._policy
-        full = 0 < policy.save_buffer_size <= self._bytes
+        full = 0 < policy.save_buffer_size <= self._growing.size
         if full or (isinstance(chunk, self.unstored.ends) and self._defer_timer is None):
             self._flush(whole=True)
         elif policy.save_buffer_ms > 0 and self._timer is None:
@@ -296,17 +265,13 @@ class Recorder:
             if self._unit_writes:
                 self._submit(self._unit((), fold=False, whole=False), whole=False)
             return
-        if not self._pending and not self._unit_writes:
+        if not self._growing.has_chunks and not self._unit_writes:
             self._show(self._pop_unshown())
             return
         self._submit(self._unit((), fold=self._wants_fold()))
 
     def _wants_fold(self) -> bool:
-        return self._timing.wants_fold(self._dirty_size, self._batcher.takes_fold)
-
-    def _dirty_size(self) -> int:
-        """Return the number of characters a fold would write."""
-        return sum(self.fold.text_length(index) for index in self._dirty)
+        return self._timing.wants_fold(self._growing.dirty_size, self._batcher.takes_fold)
 
     def _unit(
         self, writes: Sequence[u.Write], *, fold: bool, sync: u.Sync = "process", seal: bool = False, whole: bool = True
@@ -315,47 +280,17 @@ class Recorder:
         if not whole:
             joined, self._unit_writes = self._unit_writes, []
             return u.Unit(self.message.session_id, (*joined, *writes), (self._guard,), sync)
-        new_writes: list[u.Write] = []
-        entries = self._pending
-        parts: tuple[PartRow, ...] = ()
-        now = 0
-        if fold:
-            now = self._time.now_ms()
-            parts = tuple(
-                PartRow(self._parts[index][0], index, self.fold.part(index), self._parts[index][1], now)
-                for index in sorted(self._dirty)
-            )
-        if not self._stored and entries:
-            metadata = {**self.message.metadata, **from_stream(self.fold.metadata)} if fold else self.message.metadata
-            new_writes.append(u.InsertMessage(msgspec.structs.replace(self.message, parts=parts, metadata=metadata)))
-            new_writes.append(u.LinkMessage(self._turn_id, self.message.id))
-            self._stored = True
-        else:
-            if parts:
-                new_writes.append(u.PutParts(self.message.id, parts))
-            if fold and self._metadata_dirty and self._stored:
-                new_writes.append(u.PatchMessage(self.message.id, now, from_stream(self.fold.metadata)))
-        if fold and self._stored:
-            # Parts and mark in one unit: recovery applies only entries above the mark, and never a chunk twice.
-            new_writes.append(u.MarkFolded(self.message.id, self._n))
-            self._timing.note_fold()
-            self._dirty.clear()
-            self._metadata_dirty = False
+        had_chunks = self._growing.has_chunks
+        new_writes = self._growing.take_writes(fold=fold, seal=seal)
+        if had_chunks and self._at_chunk and not fold:
+            self._start_timer()
+        elif had_chunks or (fold and self._growing.is_stored):
+            # With ``step`` and ``turn`` the timer is for chunks to be stored, and now there are none.
             self._stop_timer()
-        elif entries:
-            new_writes.append(u.AppendChunks(self.message.id, tuple(starmap(u.JournalEntry, entries))))
-            if self._at_chunk:
-                self._start_timer()
-            else:
-                # Here the timer is for chunks to be stored, and now there are none.
-                self._stop_timer()
-        if seal and self._stored:
-            new_writes.append(u.SealMessage(self.message.id, seal_of(self.fold.parts)))
         if not self._at_chunk and self._unshown:
             sync = self.unstored.sync_of_end(sync)
         new_writes += self._unit_writes
-        self._pending, self._unit_writes = [], []
-        self._bytes = 0
+        self._unit_writes = []
         self._overdue = False
         return u.Unit(self.message.session_id, (*new_writes, *writes), (self._guard,), sync)
 
@@ -386,14 +321,14 @@ class Recorder:
         self._wake()
         if self._committing:
             return  # chunks that arrived meanwhile go with the unit that a caller waits to commit
-        if self._unit_writes or (self._pending and self._at_chunk):
+        if self._unit_writes or (self._growing.has_chunks and self._at_chunk):
             self._flush_soon()
-        elif self._pending and (self._overdue or (self._unshown and self._defer_timer is None)):
+        elif self._growing.has_chunks and (self._overdue or (self._unshown and self._defer_timer is None)):
             self._flush(whole=True)
 
     def _fail(self, error: BaseException) -> None:
         self._error = error
-        self._pending.clear()
+        self._growing.drop_chunks()
         self._unit_writes.clear()
         self._sync_writes.clear()
         self._unshown.clear()
@@ -451,9 +386,10 @@ class Recorder:
             [] if whole else [one for one in self._sync_writes if not isinstance(one, u.PutCall)],
         )
         writes = (*(one for one in held if whole or isinstance(one, u.PutCall)), *writes)
-        seal = seal and (self._stored or bool(self._pending))
-        has_work = writes or (whole and self._pending) or self._unit_writes
-        if not (has_work or seal or (fold and self._stored and (self._dirty or self._metadata_dirty))):
+        growing = self._growing
+        seal = seal and (growing.is_stored or growing.has_chunks)
+        has_work = writes or (whole and growing.has_chunks) or self._unit_writes
+        if not (has_work or seal or (fold and growing.can_fold)):
             if whole:
                 self._show(self._pop_unshown())
             return
@@ -462,8 +398,8 @@ class Recorder:
         self._check()
 
     def _start_timer(self) -> None:
-        if self._timer is None and self._dirty:
-            self._timer = self._clock.call_later(self._timing.limit_ms(self._dirty_size()), self._on_timer)
+        if self._timer is None and self._growing.has_parts:
+            self._timer = self._clock.call_later(self._timing.limit_ms(self._growing.dirty_size()), self._on_timer)
 
     def _stop_timer(self) -> None:
         timer, self._timer = self._timer, None
@@ -489,7 +425,7 @@ class Recorder:
             self._timing.due = True
         elif self._wants_fold():
             self._submit(self._unit((), fold=True))
-        elif self._timing.is_over(self._dirty_size()):
+        elif self._timing.is_over(self._growing.dirty_size()):
             # Other streams were due at the same time and are folded first.
             self._timer = self._clock.call_later(FOLD_TURN_MS, self._on_timer)
         else:

@@ -1,4 +1,5 @@
-"""The rules of a session and of a project: listed together with an agent's rules, added, replaced and revoked.
+"""The rules of a session and of a project: listed together with an agent's rules, added, replaced, revoked, and asked
+for the decision about a call.
 
 Rules are stored as plain lists without ids. A rule's id is derived from its content and its owner, so it is stable as
 long as the rule exists, and two equal rules are one.
@@ -10,40 +11,29 @@ import asyncio
 import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
-from clew.errors import InvalidInput, RuleNotFound
+from clew.errors import InvalidInput, RuleNotFound, ToolFailed
+from clew.permissions.evaluate import Decision
 from clew.permissions.rules import MAX_RULES, check_known, parse_rules
 from clew.session.acquire.live_sessions import LiveSessions, RulesChanged
 from clew.session.host import Host
+from clew.session.prompt.turn_config import load_permit
 from clew.session.turn.answers import Answers
 from clew.session.turn.permission_check import stored_rules
 from clew.store.base import get_session
 from clew.store.unit import STORE_WIDE, PatchSession, PutProjectRules, RulesAre, Unit
+from clew.tools.base import Tool
 from clew.tools.mcp_tools import ServerScope
-from clew.transcript.rule import Rule, mark_unknown
+from clew.transcript.rule import KeptRule, Rule, RuleScope, Target, mark_unknown
 from clew.transcript.session import Session, project_of
 
-__all__ = ["KeptRule", "RuleScope", "RulesService"]
+__all__ = ["RulesService"]
 
-RuleScope = Literal["session", "project", "agent"]
-
-
-class KeptRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A rule with its id and its owner ``of``: a session's id, a project's folder, or an agent's name. ``unknown``: it
-    names no known tool, and applies to every tool if it denies or asks."""
-
-    id: str
-    scope: RuleScope
-    of: str
-    permission: str
-    pattern: str
-    action: Literal["allow", "deny", "ask"]
-    added_at: int | None
-    pinned: bool
-    unknown: bool = False
+_TARGET_ARGS: Final = ("command", "path", "url", "name", "agent")
+"""The arguments that name what a call would touch, as the built-in tools call them."""
 
 
 class RulesService:
@@ -75,17 +65,26 @@ class RulesService:
         rules = mark_unknown((*self._host.base_rules, *agent.rules), self._host.permission_names)
         return _with_ids(rules, "agent", agent.name)
 
+    async def decide(self, session: Session, tool: str, target: str) -> Decision:
+        """Return the decision about a call of ``tool`` on ``target`` by the rules in force, without making the call."""
+        workspace = Path(session.workspace_root) if session.workspace_root else None
+        catalog = await asyncio.to_thread(self._host.agents, workspace, session.owner)
+        agent = catalog.first_known(session.agent, self._host.choices.default_agent)
+        permit = await load_permit(self._host, session, agent.rules, attended=True)
+        targets = await asyncio.to_thread(_targets, self._host.tools.get(tool), tool, target, workspace)
+        return await permit.decide(targets, tool)
+
     async def replace(self, session_id: str, rules: Sequence[Mapping[str, Any]]) -> None:
         """Replace the session's own rules."""
         parsed = parse_rules(rules, "session", added_at=self._host.clock.now_ms())
         async with self._sessions.lock(session_id):
             session = await get_session(self._host.store, session_id)
             # A client that changes one rule sends all of them.
-            held = {
+            known = {
                 (rule.permission, rule.pattern, rule.action)
                 for rule in stored_rules(session.permissions, "session", ())
             }
-            new_rules = [rule for rule in parsed if (rule.permission, rule.pattern, rule.action) not in held]
+            new_rules = [rule for rule in parsed if (rule.permission, rule.pattern, rule.action) not in known]
             await self._check(new_rules, session.workspace_root, session, session.owner)
             new = PatchSession(permissions=tuple(_as_stored(rule) for rule in parsed))
             await self._sessions.commit(Unit(session_id, (new,), sync="power"))
@@ -163,17 +162,35 @@ class RulesService:
         await self._answers.judge_again(session_id)
 
 
+def _targets(tool: Tool | None, name: str, target: str, workspace: Path | None) -> Sequence[Target]:
+    plain = [Target(name, "plain", target)]
+    argument = next((one for one in _TARGET_ARGS if tool and one in tool.input_schema.get("properties", {})), None)
+    if tool is None or argument is None:
+        return plain
+    if argument == "url" and "://" not in target:
+        target = f"https://{target}"
+    try:
+        found = tool.targets({argument: target}, workspace)
+    except ToolFailed as error:
+        raise InvalidInput(f"{name} cannot be called with this target: {error}") from error
+    except (KeyError, TypeError):
+        # A custom tool that needs more arguments than one.
+        return plain
+    # Plain targets are matched as written.
+    return plain if all(one.kind == "plain" for one in found) else found
+
+
 def _changed(
-    held: Sequence[dict[str, Any]],
+    stored: Sequence[dict[str, Any]],
     scope: Literal["session", "project"],
     of: str,
     rule_id: str,
     new: dict[str, Any] | None,
 ) -> tuple[dict[str, Any], ...]:
-    ids = [one.id for one in _with_ids(stored_rules(held, scope, ()), scope, of)]
+    ids = [one.id for one in _with_ids(stored_rules(stored, scope, ()), scope, of)]
     if new is None and rule_id not in ids:
         raise RuleNotFound(f"there is no rule {rule_id}; list the rules to see their ids", rule_id=rule_id)
-    rules = [rule for id_, rule in zip(ids, held, strict=True) if id_ != rule_id]
+    rules = [rule for id_, rule in zip(ids, stored, strict=True) if id_ != rule_id]
     rules += [new] if new is not None else []
     # Removing a rule is always possible.
     if new is not None and len(rules) > MAX_RULES:

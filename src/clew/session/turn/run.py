@@ -31,13 +31,12 @@ from clew.session.prompt.submission import TurnOutcome
 from clew.session.turn.acquired_session import AcquiredSession, Resumption
 from clew.session.turn.calls import Caller, ScheduleTurn, SpawnChild
 from clew.session.turn.loop import End, Loop
-from clew.session.turn.mcp_tools import served_names
+from clew.session.turn.planned_start import PlannedStart, plan_start
 from clew.session.turn.recorder import Recorder
 from clew.session.turn.run_stream import RunStream
 from clew.session.turn.structured_output import MAX_REMINDERS, NO_ANSWER, REMINDER
 from clew.session.turn.unstored import problem_with_loss, settle_short
 from clew.store.unit import (
-    Committed,
     EpochIs,
     InsertMessage,
     LinkMessage,
@@ -51,6 +50,7 @@ from clew.store.unit import (
 from clew.tools.base import Signal
 from clew.transcript import chunk as c
 from clew.transcript.incomplete_step import find_cut, unsent_data
+from clew.transcript.message import MessageRow
 from clew.transcript.metadata import MODEL_WAS_KEY, PICKED_KEY
 from clew.transcript.part import call_id_of, is_open_call, state_of
 from clew.transcript.repetition import WARNING, Pattern, find_pattern, made_calls
@@ -92,7 +92,7 @@ class Run:
         self.message_id = resumption.message.id if resumption else host.mint.message()
         self._host = host
         self._config = config
-        self.epoch = self._epoch = acquired.epoch
+        self.epoch = acquired.epoch
         self._resumption = resumption
         self._first_step = acquired.steps
         limit = config.agent.max_steps or host.choices.max_steps
@@ -101,15 +101,16 @@ class Run:
         began = self._progress.begin
         self._caller = Caller(host, config, self.signal, spawn_child, schedule_turn, acquired.turn.id, began)
         self._fitter = ContextFitter(host, config, self.turn, acquired.epoch, self._progress, acquired.counted)
-        self._counted = acquired.counted
         self._newest_at = max(acquired.turn.created_at, acquired.newest_at)
         self.stream: RunStream
+        self._counts = self.turn.chunks
         self._pending_retry: tuple[int, ProviderFailure] | None = None
         self.superseded = False
         self.unsettled = False
         """The run has ended, but the store did not accept its end."""
         self._loop: Loop | None = None
         self._active_recorder: Recorder | None = None
+        self._start: PlannedStart | None = None
         # Until an answer has begun, the turn can be refused without a trace.
         self._has_begun = resumption is not None or acquired.steps > 0
         self.task: asyncio.Task[None] | None = None
@@ -118,42 +119,28 @@ class Run:
     # Called from outside
 
     async def plan_start(self) -> Sequence[Write]:
-        """Return the first writes of the answer and its model call, to be stored with the prompt that is not acquired
-        yet. Empty if a hook, a server or the store must act in between."""
-        host, config = self._host, self._config
-        prompt_changed = config.change is not None or config.session.model != config.model.plain
-        at_turn = host.config.save.save_on == "turn"
-        asks_others = host.hooks.change_requests or served_names(host, config)
-        if (
-            self._counted is None
-            or prompt_changed
-            or asks_others
-            or not host.store.capabilities.chunk_durable
-            or at_turn
-        ):
-            return ()
-        recorder = self._recorder(None, ahead=True)
+        """Return the writes that begin the answer, to be stored with its prompt; empty if it begins after that."""
+        row, start = self._answer_row(), self._start_chunk()
         # Errors are left to the run, which can report them: its prompt is stored by then.
         with contextlib.suppress(Exception):
-            if await self._fitter.fits_without_compaction():
-                recorder.write(self._start_chunk())
-                loop = self._make_loop(recorder, 0, self._max_steps, None)
-                await loop.ask_ahead()
-                writes = recorder.plan_start()
-                self._active_recorder, self._loop, self._has_begun = recorder, loop, True
-                return writes
-        recorder.abandon()
-        return ()
+            self._start = await plan_start(self._host, self._config, self._fitter, row, start, self._stored_loop)
+        return self._start.writes if self._start is not None else ()
+
+    def _stored_loop(self, row: MessageRow, last_n: int) -> Loop:
+        return self._make_loop(self._make_recorder(row, stored=True, last_n=last_n), 0, self._max_steps, None)
 
     def begin(self, state: dict[str, Any]) -> None:
         """Publish the turn of the acquired session. ``state`` is what its tools keep between runs."""
         self._caller.state = state
         row, last_n = (self._resumption.message, self._resumption.last_n) if self._resumption else (None, 0)
-        self.stream = RunStream(self._host, self.session_id, self.message_id, row, epoch=self._epoch, last_n=last_n)
+        self.stream = RunStream(self._host, self.session_id, self.message_id, row, epoch=self.epoch, last_n=last_n)
         self._progress.begin()
         self._publish_started(self.user_message_id)
-        if self._active_recorder is not None:
-            self._active_recorder.answered(Committed())
+        if self._start is not None:
+            self._loop, self._has_begun = self._start.loop, True
+            self._active_recorder = self._loop.recorder
+            failpoint("recorder.before_show")
+            self.stream.show(self._start.chunks)
 
     def abort(self, reason: str) -> None:
         self.signal.abort(reason)
@@ -239,7 +226,7 @@ class Run:
             notes["swapped_from"] = msgspec.to_builtins(picked)
         if notes:
             write = SetTurn(self.turn.id, None, data=notes)
-            await self._host.store.commit(Unit(self.session_id, (write,), (EpochIs(self._epoch),)))
+            await self._host.store.commit(Unit(self.session_id, (write,), (EpochIs(self.epoch),)))
             self._fitter.invalidate()
 
     async def _begin(self) -> None:
@@ -255,7 +242,7 @@ class Run:
         # A resumed turn still switches the model as planned. A model picked since it stopped stays picked.
         swaps = self.turn.swapped_from == msgspec.to_builtins(picked) or picked.plain == self._config.model.plain
         if moved and (not is_resumed or swaps):
-            await self._host.store.commit(Unit(self.session_id, moved, (EpochIs(self._epoch),)))
+            await self._host.store.commit(Unit(self.session_id, moved, (EpochIs(self.epoch),)))
         self._has_begun = True
 
     async def _run_until_aborted(self, doing: Coroutine[Any, Any, T]) -> tuple[T | None, BaseException | None]:
@@ -266,26 +253,30 @@ class Run:
         failure = work.exception()
         return (work.result(), None) if failure is None else (None, failure)
 
-    def _recorder(self, resumption: Resumption | None, *, ahead: bool = False) -> Recorder:
-        host = self._host
+    def _recorder(self, resumption: Resumption | None) -> Recorder:
         if resumption is not None:
-            row, stored, last_n = resumption.message, True, resumption.last_n
-        else:
-            at = next_row_at(host, self._newest_at)
-            row = assistant_row(self.session_id, self.message_id, at, self._config.answer_metadata)
-            stored, last_n = False, 0
+            return self._make_recorder(resumption.message, stored=True, last_n=resumption.last_n)
+        return self._make_recorder(self._answer_row())
+
+    def _answer_row(self) -> MessageRow:
+        at = next_row_at(self._host, self._newest_at)
+        return assistant_row(self.session_id, self.message_id, at, self._config.answer_metadata)
+
+    def _make_recorder(self, row: MessageRow, *, stored: bool = False, last_n: int = 0) -> Recorder:
+        host = self._host
         return Recorder(
             host.store,
             row,
             turn_id=self.turn.id,
-            epoch=self._epoch,
+            epoch=self.epoch,
             mint=host.mint,
             clock=host.clock,
             policy=host.config.save,
             on_shown=lambda chunks: self.stream.show(chunks),
             stored=stored,
             last_n=last_n,
-            ahead=ahead,
+            counts=self._counts,
+            by_part=host.live.reaches_others,
         )
 
     def _make_loop(self, recorder: Recorder, first_step: int, budget: int, warned: Pattern | None) -> Loop:
@@ -429,7 +420,7 @@ class Run:
         on_head = (await host.store.load_state(session_id)).head_turn_id == turn.id
         messages, data = [row.id for row in rows], {"error": problem}
         writes = plan_refusal(turn.id, messages, host.clock.now_ms(), data, resent=resent, on_head=on_head)
-        unit = Unit(session_id, writes, (EpochIs(self._epoch),), sync="power")
+        unit = Unit(session_id, writes, (EpochIs(self.epoch),), sync="power")
         if isinstance(await host.store.commit(unit), Refused):
             raise StaleEpoch("a newer run has acquired the session", session_id=session_id)
         finish = c.Finish(finish_reason="error")

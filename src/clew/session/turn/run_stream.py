@@ -13,11 +13,11 @@ from clew.live.base import LiveStream
 from clew.session.host import Host
 from clew.transcript import chunk as c
 from clew.transcript.message import MessageRow
+from clew.transcript.stream_cursor import NumberedChunk
 
 __all__ = ["RunStream"]
 
 log = logging.getLogger("clew.run")
-_TERMINAL_CHUNKS: Final[frozenset[type[Any]]] = frozenset({c.Finish, c.Abort, c.Error})
 _REQUEST_CHUNKS: Final[frozenset[type[Any]]] = frozenset({c.ToolApprovalRequest, c.ToolInputAvailable})
 """Chunks that a human may have to answer."""
 
@@ -32,7 +32,7 @@ class RunStream:
         self._session_id = session_id
         self._epoch = epoch
         # The recorder numbers stored chunks and shows them in that order, so counting is enough.
-        self._n = last_n if host.live.reaches_others else None
+        self._n = last_n
         self._requests: set[str] = set()
         self._held_back: list[c.Chunk] | None = None
         self._is_stored = True
@@ -50,7 +50,7 @@ class RunStream:
             until = (
                 0
                 if self._held_back
-                else next((n for n, one in enumerate(chunks) if one.__class__ in _TERMINAL_CHUNKS), None)
+                else next((n for n, one in enumerate(chunks) if one.__class__ in c.TERMINAL_CHUNKS), None)
             )
             self._held_back += () if until is None else chunks[until:]
             chunks = chunks[:until]
@@ -67,12 +67,15 @@ class RunStream:
 
     def _show(self, chunks: Sequence[c.Chunk]) -> None:
         self._newest = chunks[-1]
-        if self._n is None:
-            self.live.show(chunks)
-        else:
-            # Transient chunks have no number.
-            self._n += len(chunks) - sum(map(c.is_transient, chunks))
-            self.live.show(chunks, self._n)
+        numbered: list[NumberedChunk] = []
+        n = self._n
+        for chunk in chunks:
+            # Transient chunks have the number of the chunk before them.
+            if chunk.__class__ is not c.Data or not c.is_transient(chunk):
+                n += 1
+            numbered.append((n, chunk))
+        self._n = n
+        self.live.show(numbered)
 
     def has_asked(self, request_id: str | None = None) -> bool:
         """Return whether viewers were shown this request, or any: an approval's id, or a question's call id."""
@@ -81,7 +84,7 @@ class RunStream:
     def begin_next(self, message_id: str) -> None:
         """End the message's stream and open one for the next message of the run."""
         self.live.end()
-        self._n, self._newest = None if self._n is None else 0, None
+        self._n, self._newest = 0, None
         self.live = self._host.live.open_stream(self._session_id, message_id, [], epoch=self._epoch)
 
     def keep_back(self, *instead: c.Chunk) -> None:
@@ -101,7 +104,7 @@ class RunStream:
                 self._show(last)
             elif last:
                 self._newest = last[-1]
-                self.live.show(last)
+                self.live.show([(None, chunk) for chunk in last])
         except Exception:
             log.exception("could not show viewers of %s how the stream ended", self._session_id)
-        self.live.end(None if self._newest.__class__ in _TERMINAL_CHUNKS else "the run broke off")
+        self.live.end(None if self._newest.__class__ in c.TERMINAL_CHUNKS else "the run broke off")

@@ -22,7 +22,7 @@ from clew.session.acquire.live_sessions import LiveSessions
 from clew.session.acquire.loaded_session import LoadedSession, load_session_state
 from clew.session.acquire.prepare import find_obstacle, prepare_session, settle_startable
 from clew.session.acquire.settle import BY_USER, plan_end
-from clew.session.acquire.waiting import find_damage, idle_status, load_open_turn, load_waiting, present_status
+from clew.session.acquire.waiting import find_damage, idle_status, load_open_turn, load_waiting, status_in
 from clew.session.cancellable import run_until, when_done
 from clew.session.cluster.lease import LEASE_LOST
 from clew.session.context.compact import Compacted, compact_idle, needs_compaction
@@ -52,10 +52,9 @@ from clew.store.unit import (
     Write,
 )
 from clew.transcript.damage import seal_of
-from clew.transcript.fold import Fold
 from clew.transcript.message import MessageRow
 from clew.transcript.session import Session
-from clew.transcript.turn import Turn
+from clew.transcript.turn import CHUNKS, Turn
 from clew.transcript.wait import changed_parts, close_request
 
 __all__ = ["NOTHING", "Runner"]
@@ -259,7 +258,7 @@ class Runner:
             session = await store.find_session(session_id)
             return _AfterRun(status, session, bool(await store.load_queue(session_id)))
 
-        return await self._host.store.at_once(session_id, ask, hot=True)
+        return await self._host.store.at_once(session_id, ask)
 
     async def _start_next(self, run: Run, outcome: TurnOutcome, after: _AfterRun | None) -> None:
         """Start what comes next on the session."""
@@ -401,11 +400,11 @@ class Runner:
         store, now = self._host.store, self._host.clock.now_ms()
         loaded = await load_session_state(store, session_id)
         user, message = await load_waiting(store, session_id, turn)
-        writes = [*plan_end(turn.id, "aborted", now, {"stopped": reason, "waiting": []})]
+        writes = [*plan_end(turn.id, "aborted", now, {"stopped": reason, "waiting": [], CHUNKS: None})]
         note = answer_note(current_actor(None), now)
         # A damaged message is left as it is; the turn can still be aborted.
         if message is not None and find_damage(message) is None:
-            fold = Fold(message.id, parts=[part.data for part in message.parts])
+            fold = message.fold()
             for part in message.parts:
                 if part.tool_call_id is not None:
                     close_request(fold, part.tool_call_id, reason, note)
@@ -454,7 +453,7 @@ class Runner:
                         if not self._host.lease.shared:
                             sessions.show(session_id, await idle_status(self._host.store, session_id))
                         else:
-                            sessions.show(session_id, await present_status(self._host, sessions, session_id))
+                            sessions.show(session_id, await status_in(self._host, sessions, session_id))
                         queue = await self._host.store.load_queue(session_id)
                         # Messages that arrived meanwhile start now; after a turn, so do those queued before.
                         if auto or any(queued.message.id not in waiting for queued in queue):

@@ -13,7 +13,7 @@ from clew.session.acquire.loaded_session import LoadedSession
 from clew.session.acquire.settle import BY_PARENT
 from clew.session.host import Host
 from clew.session.prompt.admission import PromptContent, read_parts, user_row
-from clew.session.prompt.submission import Submission
+from clew.session.prompt.submission import Submission, TurnOutcome
 from clew.session.prompt.turn_config import LastEnvironment, TurnConfig, resolve
 from clew.store.unit import InsertSession, Write
 from clew.tools.base import ChildOutcome, Signal
@@ -21,9 +21,9 @@ from clew.transcript import chunk as c
 from clew.transcript.message import MessageRow
 from clew.transcript.metadata import PLACE_KEYS
 from clew.transcript.part import first_words
-from clew.transcript.session import Session
+from clew.transcript.session import Model, Session
 
-__all__ = ["MAX_DEPTH", "ChildProgress", "Subagents"]
+__all__ = ["MAX_DEPTH", "Subagents"]
 
 MAX_DEPTH: Final = 3
 Stop = Callable[[str, str], Awaitable[bool]]
@@ -58,50 +58,71 @@ class Subagents:
         self, prompt: str, agent: str | None, config: TurnConfig, signal: Signal, report: Callable[[Any], None]
     ) -> ChildOutcome:
         """Run a subagent in its own session, with no more permissions than its parent; it ends with its parent."""
-        host = self._host
-        if config.depth + 1 > MAX_DEPTH:
+        child, submission = await self._start(prompt, agent, config)
+        progress = _ChildProgress(self._host, child.id, report)
+        outcome = await self._wait(child.id, submission, progress, signal)
+        if outcome.status == "aborted":
+            raise ToolFailed(f"the subagent did not finish: {outcome.stopped}")
+        text = f"the subagent failed: {(outcome.error or {}).get('message')}"
+        if outcome.status != "failed":
+            last = await self._host.store.find_message(child.id, outcome.message_id)
+            text = last.texts[-1] if last is not None and last.texts else "(the subagent said nothing)"
+        await progress.count()
+        return ChildOutcome(child.id, outcome.status, text, progress.used)
+
+    async def _start(self, prompt: str, agent: str | None, config: TurnConfig) -> tuple[Session, Submission]:
+        """Create the child session of this turn's session and send it the prompt."""
+        host, now, depth = self._host, self._host.clock.now_ms(), config.depth + 1
+        if depth > MAX_DEPTH:
             raise ToolFailed(f"subagents may be nested at most {MAX_DEPTH} levels deep")
-        now, model = host.clock.now_ms(), config.model
-        try:
-            if agent is not None:
-                named = (await asyncio.to_thread(host.agents, config.workspace, config.session.owner)).get(agent).model
-                model = host.providers.parse(named) if named is not None else model
-        except ClewError as error:
-            raise ToolFailed(str(error)) from error
         place_metadata = {key: value for key, value in config.session.metadata.items() if key in PLACE_KEYS}
-        child = Session(
-            id=host.mint.session(host.store.capabilities.session_ids),
-            agent=agent or config.session.agent,
-            model=model.plain,
-            workspace_root=config.session.workspace_root,
-            parent_id=config.session.id,
-            owner=config.session.owner,
-            metadata={"kind": "subagent", "depth": config.depth + 1, **place_metadata},
-            created_at=now,
-            updated_at=now,
-        )
         try:
-            config = await resolve(
+            model = await self._model_of(agent, config)
+            child = Session(
+                id=host.mint.session(host.store.capabilities.session_ids),
+                agent=agent or config.session.agent,
+                model=model.plain,
+                workspace_root=config.session.workspace_root,
+                parent_id=config.session.id,
+                owner=config.session.owner,
+                metadata={"kind": "subagent", "depth": depth, **place_metadata},
+                created_at=now,
+                updated_at=now,
+            )
+            child_config = await resolve(
                 host,
                 child,
                 model=model,
                 agent=agent,
                 attended=False,
                 parent=config.permit,
-                depth=config.depth + 1,
+                depth=depth,
                 last_environment=LastEnvironment(),
             )
         except ClewError as error:
             raise ToolFailed(str(error)) from error
         async with self._sessions.lock(child.id):
-            content = read_parts(prompt, config.workspace, now, config.info)
-            row = await user_row(host, child, config, content, None, {"unattended": True}, newest_at=0)
+            content = read_parts(prompt, child_config.workspace, now, child_config.info)
+            row = await user_row(host, child, child_config, content, None, {"unattended": True}, newest_at=0)
             before, new = (InsertSession(child),), LoadedSession(child.id)
-            submission = await self._open(child, config, row, content, before=before, loaded=new)
-        progress = ChildProgress(host, child.id, report)
-        watching = asyncio.get_running_loop().create_task(progress.follow())
-        abort = asyncio.get_running_loop().create_task(signal.wait())
-        ended = asyncio.get_running_loop().create_task(submission.wait())
+            return child, await self._open(child, child_config, row, content, before=before, loaded=new)
+
+    async def _model_of(self, agent: str | None, config: TurnConfig) -> Model:
+        """Return the model that the agent names, else the parent's."""
+        if agent is None:
+            return config.model
+        catalog = await asyncio.to_thread(self._host.agents, config.workspace, config.session.owner)
+        named = catalog.get(agent).model
+        return config.model if named is None else self._host.providers.parse(named)
+
+    async def _wait(
+        self, child_id: str, submission: Submission, progress: _ChildProgress, signal: Signal
+    ) -> TurnOutcome:
+        """Wait until the child's turn has ended, reporting its progress; stop it on the signal or on cancellation."""
+        loop = asyncio.get_running_loop()
+        watching = loop.create_task(progress.follow())
+        abort = loop.create_task(signal.wait())
+        ended = loop.create_task(submission.wait())
         try:
             await asyncio.wait({abort, ended}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -110,16 +131,8 @@ class Subagents:
             if not ended.done():
                 # The stop may no longer be storable, but the run is stopped either way.
                 with contextlib.suppress(ClewError):
-                    await self._stop(child.id, BY_PARENT)
-        outcome = await ended
-        if outcome.status == "aborted":
-            raise ToolFailed(f"the subagent did not finish: {outcome.stopped}")
-        text = f"the subagent failed: {(outcome.error or {}).get('message')}"
-        if outcome.status != "failed":
-            last = await host.store.find_message(child.id, outcome.message_id)
-            text = last.texts[-1] if last is not None and last.texts else "(the subagent said nothing)"
-        await progress.count()
-        return ChildOutcome(child.id, outcome.status, text, progress.taken)
+                    await self._stop(child_id, BY_PARENT)
+        return await ended
 
 
 _MAX_TEXT_CHARS: Final = 240
@@ -127,7 +140,7 @@ _MAX_TEXT_CHARS: Final = 240
 _MAX_GIST_CHARS: Final = 120
 
 
-class ChildProgress:
+class _ChildProgress:
     """A follower of one child session's streams that reports every change until it is stopped."""
 
     def __init__(self, host: Host, session_id: str, report: Callable[[Any], None]) -> None:
@@ -138,8 +151,8 @@ class ChildProgress:
         self._text: dict[str, str] = {}
 
     @property
-    def taken(self) -> dict[str, Any]:
-        """Return what it has used so far."""
+    def used(self) -> dict[str, Any]:
+        """The steps, tokens and cost so far, as far as they are known."""
         return {key: self._progress[key] for key in ("steps", "tokens", "cost_usd") if key in self._progress}
 
     async def follow(self) -> None:

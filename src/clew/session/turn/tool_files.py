@@ -15,8 +15,7 @@ from pathlib import Path
 
 from clew.errors import ToolFailed
 from clew.session.prompt.admission import MAX_FILE_BYTES, MAX_FILES, MAX_FILES_BYTES, media_type_from
-from clew.session.prompt.file_extent import extent_of
-from clew.session.prompt.files import content_of
+from clew.session.prompt.file_content import content_of, extent_of
 from clew.store.unit import PutBlob
 from clew.tools.base import File
 from clew.transcript import chunk as c

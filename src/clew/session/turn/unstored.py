@@ -60,7 +60,7 @@ class Unstored:
 
     def split(self, chunks: list[c.Chunk]) -> tuple[list[c.Chunk], list[c.Chunk]]:
         """Split chunks into those that may be shown before they are stored, and the rest from the first end on."""
-        end = next((place for place, chunk in enumerate(chunks) if isinstance(chunk, self.ends)), len(chunks))
+        end = next((n for n, chunk in enumerate(chunks) if isinstance(chunk, self.ends)), len(chunks))
         return chunks[:end], chunks[end:]
 
     def sync_of_end(self, sync: u.Sync) -> u.Sync:
@@ -150,18 +150,18 @@ def refused_error(refused: u.Refused, message: MessageRow) -> ClewError:
 
 def shortened(parts: Sequence[dict[str, Any]], stored: Sequence[int] = ()) -> Iterator[list[dict[str, Any]]]:
     """Yield the whole parts, then less and less of what is not ``stored``; the newest text is cut first."""
-    least = [*stored, *([0] * (len(parts) - len(stored)))]
-    growth = [max(_length(part) - held, 0) for part, held in zip(parts, least, strict=True)]
-    room = sum(growth)
+    stored_lengths = [*stored, *([0] * (len(parts) - len(stored)))]
+    growth = [max(_length(part) - length, 0) for part, length in zip(parts, stored_lengths, strict=True)]
+    growth_left = sum(growth)
     while True:
-        left, short = room, []
-        for part, held, grown in zip(parts, least, growth, strict=True):
-            short.append(_cut(part, held + min(grown, left)))
+        left, short = growth_left, []
+        for part, length, grown in zip(parts, stored_lengths, growth, strict=True):
+            short.append(_cut(part, length + min(grown, left)))
             left = max(left - grown, 0)
         yield short
-        if room == 0:
+        if growth_left == 0:
             return
-        room = int(room * _SHRINK_RATIO) if room > _MIN_CHARS else 0
+        growth_left = int(growth_left * _SHRINK_RATIO) if growth_left > _MIN_CHARS else 0
 
 
 def _length(part: dict[str, Any]) -> int:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from clew.ids import derived_id
 from clew.store.files.record import Record, content_text, names_in
-from clew.store.memory.session_value import SessionValue
+from clew.store.files.session_value import SessionValue
 from clew.transcript.iso_time import milliseconds
 from clew.transcript.message import MessageRow, PartRow, Role
 from clew.transcript.metadata import merge

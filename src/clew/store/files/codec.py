@@ -1,9 +1,9 @@
-"""The codec: the interface of a file format. Loading and saving run in threads, planning on the event loop."""
+"""The codec: the interface of a file format. Everything runs in the writer's thread."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, Final, NamedTuple
 
@@ -12,8 +12,7 @@ import orjson
 from clew.store.base import Capabilities, Damage
 from clew.store.files import folder
 from clew.store.files.crc import with_check
-from clew.store.memory.session_value import SessionValue
-from clew.transcript.session import Session
+from clew.store.files.session_value import Entries, SessionValue
 
 __all__ = ["FORMAT_VERSION", "MISREAD", "Codec", "Entries", "Loaded", "Saving", "format_note"]
 
@@ -22,9 +21,6 @@ FORMAT_VERSION: Final = 3
 programs in their own form, which an older clew treats as damage, too."""
 MISREAD: Final = (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError)
 """Errors that reading a damaged value can raise."""
-
-Entries = Mapping[tuple[str, Any], tuple[Any, Any]]
-"""The changes of a unit: by table and key, the entry before and after it."""
 
 
 class Loaded(NamedTuple):
@@ -36,7 +32,7 @@ class Loaded(NamedTuple):
 
 
 class Saving(NamedTuple):
-    """A unit to be written: ``persist`` runs in a thread, ``done`` on the event loop once it is durable."""
+    """A unit to be written by ``persist``; ``done`` returns the memo of the files after that."""
 
     persist: Callable[[], None]
     done: Callable[[], Any]
@@ -65,15 +61,6 @@ class Codec(ABC):
     @abstractmethod
     def load(self, session_id: str) -> Loaded | None: ...
 
-    @abstractmethod
-    def head(self, session_id: str) -> Session | None:
-        """Return a session with its own spend, as far as a list needs it, from its file or the beginning of it.
-        Return None if that is not enough and the session has to be loaded."""
-
-    @abstractmethod
-    def headed(self, session_id: str) -> folder.Footprint:
-        """Return the footprint of the file that ``head`` reads."""
-
     def signature(self, session_id: str) -> tuple[folder.Footprint, ...]:
         """Return a value that changes when the files do."""
         return tuple(folder.footprint(path) for path in self.files_of(session_id))
@@ -86,6 +73,14 @@ class Codec(ABC):
     def plan(self, value: SessionValue, memo: Any, entries: Entries, *, sync: bool, power: bool) -> Saving | None:
         """Plan the write of a unit's changes; called while they are applied. ``sync``: the unit must survive a loss of
         power, ``power``: every unit must. ``done`` returns the new memo. None: the changes stay in memory for now."""
+
+    def is_ahead(self, memo: Any) -> bool:
+        """Return whether changes of a session were accepted and not written yet."""
+        return False
+
+    def ahead(self, memo: Any) -> Any:
+        """Return the memo of files that have less than was accepted."""
+        return memo
 
     def save(self, value: SessionValue, memo: Any) -> Saving | None:
         """Plan the write of changes that are only in memory; None if there are none."""

@@ -28,7 +28,8 @@ class Memo(msgspec.Struct):
     the number of such records. ``repaired`` are messages that were repaired in memory only: once one changes, all of
     it is written. ``synced``: the last number of the log that survives a loss of power. ``damaged``: the files cannot
     be read, and are not written to; ``damaged_files``: files that can be read in part, and are backed up before they
-    change (of the log only its end). ``spend`` is the session's spend, None if it has to be added up again.
+    change (of the log only its end). ``copied_by_hand``: the log is a copy of another session's. ``spend`` is the
+    session's spend, None if it has to be added up again.
     """
 
     damaged: bool = False
@@ -42,6 +43,7 @@ class Memo(msgspec.Struct):
     stream_ending: Ending = ""
     streams: bool = False
     logged: bool = False
+    copied_by_hand: bool = False
     count: int = 0
     others: dict[str, Any] = {}
     places: dict[str, list[Place]] = {}

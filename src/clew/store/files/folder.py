@@ -83,7 +83,8 @@ def ends_of(path: str) -> bytes:
 
 
 def append(path: Path, data: bytes, *, sync: bool) -> None:
-    """Append to a file, all of the data or nothing: after a failure the file is truncated to its old size."""
+    """Append to a file, all of the data or nothing: after a failure the file is as it was, but for its time."""
+    is_new = not os.path.exists(path)
     fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         size = os.fstat(fd).st_size
@@ -99,6 +100,8 @@ def append(path: Path, data: bytes, *, sync: bool) -> None:
             # If even this fails, the file ends with an incomplete unit, which every load drops.
             with contextlib.suppress(OSError):
                 os.ftruncate(fd, size)
+                if is_new:
+                    path.unlink()
             raise
     finally:
         os.close(fd)

@@ -6,7 +6,6 @@ own tables, are under ``clew``.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,11 +28,11 @@ from clew.store.files.json_message import (
     with_unknown_keys,
 )
 from clew.store.files.log import is_streaming
-from clew.store.files.metadata import HEADED, as_found, carried_keys, head_of, reserved_keys, session_of
+from clew.store.files.metadata import HEADED, as_found, carried_keys, reserved_keys, session_of
 from clew.store.files.record import is_marker
 from clew.store.files.repair import Problem, RepairHints, repair_value
+from clew.store.files.session_value import OwnIds, SessionValue
 from clew.store.files.tables import TABLES, dump_table, load_entry
-from clew.store.memory.session_value import SessionValue
 from clew.transcript.iso_time import iso
 from clew.transcript.line import line_messages
 from clew.transcript.message import MessageRow
@@ -45,8 +44,6 @@ from clew.transcript.view import compaction_data
 __all__ = ["JsonCodec"]
 
 _APART: Final = ("row", "messages")
-_HEAD: Final = 8192
-_ROW: Final = b'"clew":{"version":%d,"session":' % HEADED
 _OWN: Final = frozenset({"messages", "clew", "check"})
 _SHOWN: Final = ("id", "title", "model", "createdAt", "updatedAt")
 """Keys of a file that repeat values of the session's row."""
@@ -92,21 +89,8 @@ class JsonCodec(Codec):
 
     # Reading
 
-    def head(self, session_id: str) -> Session | None:
-        try:
-            with open(f"{self._place}/{session_id}.json", "rb") as file:
-                data = file.read(_HEAD)
-                while (found := _read_head(session_id, data)) is None and _ROW in data and (more := file.read(_HEAD)):
-                    data += more
-                return found
-        except (OSError, msgspec.ValidationError):
-            return None
-
-    def headed(self, session_id: str) -> folder.Footprint:
-        return folder.footprint(f"{self._place}/{session_id}.json")
-
     def signature(self, session_id: str) -> tuple[folder.Footprint, ...]:
-        return (self.headed(session_id),)
+        return (folder.footprint(f"{self._place}/{session_id}.json"),)
 
     def load(self, session_id: str) -> Loaded | None:
         try:
@@ -141,23 +125,28 @@ class JsonCodec(Codec):
         ends = any(name == "steps" for name, _ in entries)
         return self._saving(value, memo or JsonMemo(), sync=sync or power or ends or memo is None)
 
+    def is_ahead(self, memo: Any) -> bool:
+        return bool(memo.dirty)
+
+    def ahead(self, memo: Any) -> Any:
+        return replace(memo, dirty=True)
+
     def save(self, value: SessionValue, memo: Any) -> Saving | None:
         return self._saving(value, memo, sync=True) if memo.dirty else None
 
     def _saving(self, value: SessionValue, memo: JsonMemo, *, sync: bool) -> Saving:
-        held = value.copy()  # the state while the unit is applied
         after = replace(memo, dirty=False, is_backed_up=True)
 
         def persist() -> None:
             folder.make_folder(self.sessions)
-            (path,) = self.files_of(held.session.id)
+            (path,) = self.files_of(value.session.id)
             if not memo.is_backed_up:
                 folder.keep_aside(path, self.damaged, path.name)
             try:
-                data = _encode(held, memo)
+                data = _encode(value.copy(), memo)
             except orjson.JSONEncodeError as error:
-                what = f"session {held.session.id} holds what cannot be written as JSON: {error}"
-                raise RowUndecodable(what, session_id=held.session.id) from error
+                what = f"session {value.session.id} holds what cannot be written as JSON: {error}"
+                raise RowUndecodable(what, session_id=value.session.id) from error
             folder.write_whole(path, data, sync=sync)
 
         return Saving(persist, lambda: after)
@@ -213,19 +202,6 @@ def _encode(value: SessionValue, memo: JsonMemo) -> bytes:
 def _shown(session: Session) -> dict[str, Any]:
     times = {"createdAt": iso(session.created_at), "updatedAt": iso(session.updated_at)}
     return dict(zip(_SHOWN, (session.id, session.title, str(session.model), *times.values()), strict=True))
-
-
-def _read_head(session_id: str, data: bytes) -> Session | None:
-    """Return the row of a session from the beginning of its file; None if it is incomplete or was changed."""
-    _, _, begun = data.partition(_ROW)
-    try:
-        text = begun.decode(errors="replace")
-        row, end = json.JSONDecoder().raw_decode(text)
-    except ValueError:
-        return None
-    if not text.startswith(f',"session_check":"{check_of(row)}"', end):
-        return None
-    return head_of(session_id, {"clew": {"version": HEADED, "session": row}})
 
 
 def _fragment(value: Any) -> orjson.Fragment:
@@ -323,6 +299,14 @@ class _Reading:
         found += repair_value(self.value, self._hints)
         changed = [row for id_, row in self.value.messages.items() if read.get(id_) is not row]
         self.memo.repaired = {row.id: (row, read.get(row.id)) for row in changed}
+        written = self._own.get("session")
+        if isinstance(written, dict) and written.get("id") != session.id:
+            # A copy of another session's file. The next write replaces it, with ids of its own.
+            ids = OwnIds(self.value, session.id)
+            ids.apply(self.value)
+            self.memo.repaired = {
+                ids(id_): (self.value.messages[ids(id_)], old) for id_, (_, old) in self.memo.repaired.items()
+            }
         return found + (_load_plain(self.value, plain, self.memo.unread) if plain else [])
 
     def _read_messages(self, shapes: list[Any]) -> list[Any]:

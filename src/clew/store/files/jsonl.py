@@ -24,7 +24,6 @@ from clew.store.files.metadata import (
     End,
     carried_keys,
     end_of,
-    head_of,
     read_metadata,
     reserved_keys,
     session_of,
@@ -32,16 +31,14 @@ from clew.store.files.metadata import (
 )
 from clew.store.files.rebuild_value import rebuild_value
 from clew.store.files.repair import Problem
-from clew.store.memory.session_value import SessionValue
+from clew.store.files.session_value import SessionValue
 from clew.transcript.iso_time import milliseconds
-from clew.transcript.session import Session
 
 __all__ = ["JsonlCodec"]
 
 LOG: Final = "session.jsonl"
 METADATA: Final = "metadata.json"
 STREAM: Final = "stream.jsonl"
-_OURS: Final = b'"clew":'
 _CREATED: Final = ("row", "session")
 
 
@@ -83,21 +80,6 @@ class JsonlCodec(Codec):
         return stream[:2], log[:2]
 
     # Reading
-
-    def head(self, session_id: str) -> Session | None:
-        try:
-            metadata = read_metadata(folder.read(f"{self._place}/{session_id}/{METADATA}"))
-            if metadata is None or (
-                "clew" not in metadata and _OURS in folder.ends_of(f"{self._place}/{session_id}/{LOG}")
-            ):
-                # It is unreadable, or another program has rewritten it without clew's keys.
-                return None
-            return head_of(session_id, metadata)
-        except (OSError, msgspec.ValidationError):
-            return None
-
-    def headed(self, session_id: str) -> folder.Footprint:
-        return folder.footprint(f"{self._place}/{session_id}/{METADATA}")
 
     def signature(self, session_id: str) -> tuple[folder.Footprint, ...]:
         return tuple(folder.footprint(f"{self._place}/{session_id}/{name}") for name in (STREAM, LOG, METADATA))
@@ -152,7 +134,7 @@ class JsonlCodec(Codec):
             return Saving(lambda: self._create(session.id, data, metadata), lambda: written.memo)
         place = self.sessions / session.id
         spends = any(name == "calls" for name, _ in entries)
-        if not sync and is_streaming(entries):
+        if not sync and is_streaming(entries) and not memo.copied_by_hand:
             grown = plan_stream(value, memo, entries)
             grown.memo.spend = None if spends else memo.spend
             return Saving(lambda: _append(place / STREAM, grown.data, power), lambda: grown.memo)

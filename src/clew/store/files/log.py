@@ -13,12 +13,10 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from clew.store.files import record as r
-from clew.store.files.codec import Entries
 from clew.store.files.crc import with_check
 from clew.store.files.file_state import AHEAD, Memo
+from clew.store.files.session_value import ABSENT, Entries, SessionValue
 from clew.store.files.tables import TABLES
-from clew.store.memory.change import ABSENT
-from clew.store.memory.session_value import SessionValue
 from clew.transcript.iso_time import iso
 from clew.transcript.line import line_messages
 from clew.transcript.message import MessageRow
@@ -156,8 +154,9 @@ def plan_log(value: SessionValue, memo: Memo, entries: Entries) -> Written:
         }
         writer.memo.ahead = {}
     _add_messages(writer, value, {key: pair for (name, key), pair in wanted.items() if name == "messages"})
-    if not memo.logged and ("row", "session") not in wanted:
+    if (not memo.logged or memo.copied_by_hand) and ("row", "session") not in wanted:
         wanted["row", "session"] = (ABSENT, value.row["session"])
+    writer.memo.copied_by_hand = False
     for (name, key), (before, after) in wanted.items():
         if name == "messages":
             continue

@@ -17,9 +17,8 @@ from clew.store.files.file_state import AHEAD, Memo
 from clew.store.files.log_lines import Lines, has_place
 from clew.store.files.record import Record, decode_parts, unknown_in
 from clew.store.files.repair import LogEntry, Problem, RepairHints, repair_value
+from clew.store.files.session_value import ABSENT, OwnIds, SessionValue
 from clew.store.files.tables import TABLE_OF, TABLES, decode_entry, load_entry
-from clew.store.memory.change import ABSENT
-from clew.store.memory.session_value import SessionValue
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.turn_state import OPEN
 
@@ -37,10 +36,18 @@ def rebuild_value(value: SessionValue, memo: Memo, log: Lines, stream: Lines) ->
     # The log repeats values only in part: an unreadable line may always have had the last state.
     hints = RepairHints(named={**stream.named, **dict.fromkeys(log.named, inf)}, log_reads=not log.faults)
     adopted = False
+    session_id = value.row["session"].id
+    written_as: str | None = None
     units = [(unit, False) for unit in log.units] + [(unit, True) for unit in stream.units]
     for unit, streamed in sorted(units, key=lambda one: one[0][0]["seq"]):
         whole = _is_whole(unit)
         folded: list[str] = []
+        named = _session_named(unit)
+        if named is not None and written_as not in (None, named):
+            # Up to here it is a copy of another session's log, which was continued after that.
+            _rename(value, memo, named)
+            hints = RepairHints(named=hints.named, log_reads=hints.log_reads)
+        written_as = named or written_as
         if not has_place(unit[0]):
             # A record of another program, whatever its type.
             adopted |= _adopt(value, memo, unit[0], wrong)
@@ -74,10 +81,35 @@ def rebuild_value(value: SessionValue, memo: Memo, log: Lines, stream: Lines) ->
             memo.ahead.setdefault(("links", key), links.get(key, ABSENT))
     if adopted:
         project_hidden(value)
+    if written_as not in (None, session_id):
+        _rename(value, memo, session_id)
+        memo.copied_by_hand = True
     memo.end, memo.stream_end = log.last_seq, stream.last_seq
     memo.ending, memo.stream_ending = log.ending, stream.ending
     memo.seq = max(log.last_seq, stream.last_seq)
     return wrong
+
+
+def _session_named(unit: list[Record]) -> str | None:
+    """Return the id of the session that a unit says it is of; None if it does not say that."""
+    for record in unit:
+        match record:
+            case {"recordType": "session", "unit": [int(), int()], "value": {"id": str() as session_id}}:
+                return session_id
+    return None
+
+
+def _rename(value: SessionValue, memo: Memo, session_id: str) -> None:
+    """Give the content of a copied log ids of the session that it was copied to."""
+    ids = OwnIds(value, session_id)
+    memo.ahead = {
+        (name, ids.key(name, key)): entry if entry is ABSENT else ids.entry(name, key, entry)
+        for (name, key), entry in memo.ahead.items()
+    }
+    ids.apply(value)
+    memo.places = {ids(key): places for key, places in memo.places.items()}
+    memo.readable = set(map(ids, memo.readable))
+    memo.repaired = {ids(key): value.messages.get(ids(key)) for key in memo.repaired}
 
 
 def _adopt(value: SessionValue, memo: Memo, record: Record, wrong: list[Problem]) -> bool:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from clew.ids import derived_id
 from clew.store import unit as u
 from clew.store.files.record import is_marker
-from clew.store.memory.session_value import SessionValue
+from clew.store.files.session_value import SessionValue
 from clew.transcript.damage import DAMAGED, LOST, damaged_part
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.part import blob_of

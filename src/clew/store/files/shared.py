@@ -17,15 +17,22 @@ from clew.errors import RowUndecodable
 from clew.failpoints import failpoint
 from clew.store.base import Blob
 from clew.store.files import folder
-from clew.store.files.codec import Entries
 from clew.store.files.crc import with_check, without_check
-from clew.store.memory.change import ABSENT
+from clew.store.files.session_value import ABSENT, Entries
 from clew.transcript.model_call import ModelCall
-from clew.triggers.values.ledger import LedgerEvent
+from clew.triggers.values.ledger import Direction, LedgerEvent
 from clew.triggers.values.schedule import Schedule
 from clew.triggers.values.webhook import Webhook
 
-__all__ = ["SHARED", "SharedFiles", "SharedPlan", "SharedTable"]
+__all__ = ["SHARED", "SharedFiles", "SharedPlan", "SharedTable", "event_key"]
+
+
+Key = str | tuple[str, ...]
+
+
+def event_key(direction: Direction, source: str, source_id: str, attempt: int) -> Key:
+    """Return the key of an event: from the second attempt on with its number."""
+    return (direction, source, source_id, *((str(attempt),) if attempt > 1 else ()))
 
 
 class SharedTable(NamedTuple):
@@ -51,10 +58,8 @@ SHARED: Final[dict[str, SharedTable]] = {
     "calls": _of(tuple[ModelCall, ...]),
     "accepted": SharedTable(int, int),
 }
-"""Every shared table by the name of its folder, and the losses that a user has accepted. One that is added to
-:class:`SharedTables` must be added here."""
+"""Every shared table by the name of its folder, and the losses that a user has accepted."""
 
-Key = str | tuple[str, ...]
 SessionMark = tuple[str, Any]
 """A session's id, and the mark by which a later write of it is detected."""
 
@@ -84,7 +89,7 @@ class SharedFiles:
         table = SHARED[name]
         found: dict[Key, Any] = {}
         paths = (self._root / name).glob("*.json") if keys is None else (self._path(name, key) for key in keys)
-        for path in sorted(path for path in paths if keys is None or path.exists()):
+        for path in sorted(path for path in paths if not folder.is_temporary(path) and (keys is None or path.exists())):
             self._unread.pop(path, None)
             try:
                 entry = orjson.loads(path.read_bytes())
@@ -98,6 +103,15 @@ class SharedFiles:
         if name == "blobs":
             return {key: Blob(str(key), media_type, b"") for key, media_type in found.items()}
         return found
+
+    def signature(self, name: str) -> str:
+        """Return a value that changes when the files of a table do."""
+        found: list[tuple[str, int, int, int]] = []
+        with contextlib.suppress(FileNotFoundError), os.scandir(self._root / name) as entries:
+            for entry in entries:
+                about = entry.stat(follow_symlinks=False)
+                found.append((entry.name, about.st_ino, about.st_size, about.st_mtime_ns))
+        return sha256(repr(sorted(found)).encode()).hexdigest()
 
     @property
     def unread(self) -> tuple[str, ...]:
@@ -229,5 +243,6 @@ def _keep_old(path: Path, backup: Path) -> None:
 def _put_back(path: Path, backup: Path) -> None:
     if backup.exists():
         backup.rename(path)
+        backup.unlink(missing_ok=True)  # still there if both were names of one file
     else:
         path.unlink(missing_ok=True)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from clew.convert import convert
 from clew.store import unit as u
-from clew.store.memory.session_value import SessionValue
+from clew.store.files.session_value import SessionValue
 from clew.transcript.chunk import chunk_dict, parse_chunk
 from clew.transcript.message import MessageRow
 from clew.transcript.model_call import ModelCall

@@ -7,7 +7,7 @@ session's messages; an adoption without changes writes nothing, so repeating one
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import orjson
@@ -18,7 +18,6 @@ from clew.ids import Mint, is_shared_id
 from clew.store.adoption import Adoption, Shared, plan_adoption
 from clew.store.base import Damage
 from clew.store.sql import rows
-from clew.store.sql.apply import UnitWriter
 from clew.store.sql.line_reader import load_state, load_tree
 from clew.store.sql.messages import ROLES
 from clew.store.sql.statements import Statements
@@ -27,6 +26,9 @@ from clew.transcript.line import end_of_line
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.metadata import projection_of
 from clew.transcript.session import Session
+
+if TYPE_CHECKING:
+    from clew.store.sql.apply import UnitWriter
 
 __all__ = ["Adopter", "any_unadopted", "unadopted_sessions"]
 

@@ -123,6 +123,11 @@ class UnitWriter:
         self._journal.reset()
         self._wrote = False
 
+    def forget(self, session_id: str) -> None:
+        """Forget cached state of a session whose rows were replaced by something other than a unit."""
+        self._states.pop(session_id, None)
+        self._turns.forget()
+
     def begin(self, states: Mapping[str, SessionState | None]) -> None:
         """Begin a transaction of a store that other processes write to: replace all cached state with ``states``."""
         self.reset()

@@ -22,7 +22,6 @@ from clew.store.base import (
 from clew.store.sql import line_reader, rows
 from clew.store.sql.messages import MessageReader
 from clew.store.sql.paths import SqlPaths
-from clew.store.sql.read_transaction import TooLong
 from clew.store.sql.replicas import SqlReplicas
 from clew.store.sql.session_pages import SqlLists
 from clew.store.sql.statements import Statements, has_longer_view, reading, reading_session, reading_view
@@ -90,8 +89,6 @@ class SqlConversations(SqlLists):
         if reader.state is None:
             return None
         is_cached = kept and cached_lines is not None and cached_lines.holds(session_id)
-        if near and self._reads.on_spot and not is_cached:
-            raise TooLong
         if near and not is_cached and has_longer_view(sql, session_id, turns):
             return None
         if kept and keep_damaged and turns is None and cached_lines is not None:
@@ -205,16 +202,9 @@ class SqlConversations(SqlLists):
 class SqlMoment(SqlConversations, SqlHistoryPages, SqlPaths, SqlReplicas):
     """See :class:`clew.store.base.Moment`."""
 
-    async def at_once(
-        self,
-        session_id: str,
-        ask: Callable[[Moment], Coroutine[Any, Any, T]],
-        *,
-        hot: bool = False,
-        again: str | None = None,
-    ) -> T:
+    async def at_once(self, session_id: str, ask: Callable[[Moment], Coroutine[Any, Any, T]]) -> T:
         """See :meth:`clew.store.base.Moment.at_once`."""
-        return await self._reads.at_once(lambda reads: ask(SqlMoment(reads)), session_id, hot=hot, again=again)
+        return await self._reads.at_once(lambda reads: ask(SqlMoment(reads)), session_id)
 
     @reading_session
     def seals(self, sql: Statements, session_id: str) -> dict[str, str]:

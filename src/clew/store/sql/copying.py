@@ -11,12 +11,14 @@ from typing import Any
 import msgspec
 
 from clew.errors import InternalError, RowUndecodable
-from clew.store.copies import PlacedRun, plan_copy
+from clew.store.copied_line import CopiedRun
 from clew.store.sql import rows
 from clew.store.sql.line_reader import LOST_MESSAGES
 from clew.store.sql.statements import Statements
 from clew.store.unit import CopyLine
 from clew.transcript.damage import seal_of
+from clew.transcript.turn import Turn, with_parent
+from clew.transcript.turn_state import OPEN, check_transition
 
 __all__ = ["copy_line"]
 
@@ -28,20 +30,42 @@ def copy_line(
 
     ``note`` receives the ids of the copied messages, which are fetched only if it iterates over them.
     """
-    plan = plan_copy(session_id, write)
     params = {"session_id": session_id, "source": write.source_session_id}
     for name in ("make_copied", "make_copied_turns", "empty_copied"):
         sql.run(name, {})
-    count = sql.many("add_copied", (copied._asdict() for copied in plan.messages)) if plan.messages else 0
-    count += sum(_copy_run(sql, params, placed) for placed in plan.runs)
-    inserted = sum(copied.inserted for copied in plan.messages)
-    found = sql.first("count_inserted", params) if inserted else (0,)
-    if found != (inserted,) or sql.run("copy_messages", params) != count - inserted:
+    messages = [
+        {**message._asdict(), "turn_id": turn.id, "position": position, "origin_turn_id": turn.origin_turn_id}
+        for turn, copies in ((entry.turn, entry.messages) for entry in write.turns)
+        for position, message in enumerate(copies)
+    ]
+    if len({message["source_id"] for message in messages}) < len(messages):
+        raise InternalError("a message would be copied twice", session_id=write.source_session_id)
+    count = sql.many("add_copied", messages) if messages else 0
+    turns: list[Turn] = []
+    runs = {run.above: run for run in write.runs}
+    parent: Turn | None = None
+    for entry in write.turns:
+        turn = entry.turn
+        if run := runs.pop(turn.id, None):
+            parent, found = _copy_run(sql, params, run, parent)
+            count += found
+        check_transition(None, turn.status)
+        if turn.status in OPEN or turn.session_id != session_id:
+            raise InternalError("a copied turn is open, or of another session", turn_id=turn.id)
+        parent = with_parent(turn, parent)
+        turns.append(parent)
+    if runs:
+        raise InternalError(
+            "a run is to be inserted above a turn that is not copied", session_id=write.source_session_id
+        )
+    inserted = sum(message["inserted"] for message in messages)
+    matched = sql.first("count_inserted", params) if inserted else (0,)
+    if matched != (inserted,) or sql.run("copy_messages", params) != count - inserted:
         raise InternalError("a copy names a message that is not in its session", session_id=write.source_session_id)
     sql.run("copy_parts", {"minted": minted, **params})
     sql.run("copy_seals", params)
     _seal_copies(sql, session_id)
-    sql.many("insert_turn", (rows.turn_params(turn) for turn in plan.turns))
+    sql.many("insert_turn", (rows.turn_params(turn) for turn in turns))
     for name in ("copy_links", "copy_steps", "copy_pruned", "copy_blob_links", "sum_session"):
         sql.run(name, params)
     note(_copied_ids(sql))
@@ -53,16 +77,20 @@ def _copied_ids(sql: Statements) -> Iterator[str]:
         yield message_id
 
 
-def _copy_run(sql: Statements, params: Mapping[str, Any], placed: PlacedRun) -> int:
-    """Insert the turns of a run, and add its messages to those to copy; return how many there are."""
-    run, parent = placed
-    parent_ids = (parent.id, parent.compaction_turn_id) if parent is not None else (None, None)
+def _copy_run(sql: Statements, params: Mapping[str, Any], run: CopiedRun, above: Turn | None) -> tuple[Turn, int]:
+    """Insert the turns of a run below ``above``, and add its messages to those to copy.
+
+    Return the last turn, as the parent of the next one, and the number of messages.
+    """
+    first = with_parent(
+        Turn(id=run.turn, session_id=params["session_id"], parent_turn_id=None, created_at=run.now), above
+    )
     run_params = {
         **params,
         **msgspec.structs.asdict(run),
-        "parent": parent_ids[0],
-        "compaction": parent_ids[1],
-        "depth": placed.depth,
+        "parent": first.parent_turn_id,
+        "compaction": first.compaction_turn_id,
+        "depth": first.depth,
     }
     sql.run("empty_copied_turns", {})
     if sql.run("add_copied_turns", run_params) != run.count or sql.run("copy_turns", run_params) != run.count:
@@ -70,7 +98,8 @@ def _copy_run(sql: Statements, params: Mapping[str, Any], placed: PlacedRun) -> 
     held, found = sql.first("count_copied", {}), sql.run("add_copied_run", run_params)
     if held != (found,):
         raise RowUndecodable(LOST_MESSAGES, session_id=params["source"], turn_id=run.through)
-    return found
+    last_id = f"{run.turn[:16]}{run.count - 1:06x}{run.turn[22:]}"  # as add_copied_turns builds it
+    return msgspec.structs.replace(first, id=last_id, depth=first.depth + run.count - 1), found
 
 
 def _seal_copies(sql: Statements, session_id: str) -> None:

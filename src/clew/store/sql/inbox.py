@@ -34,6 +34,8 @@ IN_TICKS: Final = 4
 """Units per hand-over from which they count as arriving in ticks."""
 GAPS_IN_TICKS: Final = 2
 """The writer then pauses for this many gaps: within less than a tick nothing arrives that could join."""
+MAX_ADOPTION_WAIT_S: Final = 1.0
+"""How long a reader waits for adoption. It reads anyway if adoption is not possible now."""
 
 Work: TypeAlias = Callable[[Any], Any]
 """Work on the search index, which the writer owns."""
@@ -69,13 +71,14 @@ class Item:
 
 
 class AdoptionRequest:
-    """A reader's request to adopt what other programs wrote; the reader waits for ``done``."""
+    """A reader's request to adopt what other programs wrote; the reader waits for ``done``, and raises ``error``."""
 
-    __slots__ = ("done", "session_id")
+    __slots__ = ("done", "error", "session_id")
 
     def __init__(self, session_id: str | None) -> None:
         self.session_id = session_id
         self.done = threading.Event()
+        self.error: BaseException | None = None
 
 
 class _Hurry(enum.Enum):
@@ -95,6 +98,7 @@ class Inbox:
         self._open: Item | None = None
         self._last_take_at = self._rest_s = 0.0
         self._in_ticks = False
+        self._adoption_stalled = False
         self.closed = False
 
     @property
@@ -140,10 +144,24 @@ class Inbox:
             self._open = item if stays_open else None
             self._queue.put(item)
 
-    def request_adoption(self, session_id: str | None) -> AdoptionRequest:
+    def request(self, session_id: str | None) -> AdoptionRequest:
+        """Ask the writer, in a reader's thread, to adopt what other programs wrote to a session."""
         request = AdoptionRequest(session_id)
-        self._queue.put(request)
+        with self._lock:
+            if self.closed:
+                request.done.set()
+            else:
+                self._queue.put(request)
         return request
+
+    def wait_for_adoption(self, session_id: str | None) -> None:
+        """Wait, in a reader's thread, until the writer has adopted what other programs wrote to a session."""
+        if self._adoption_stalled:
+            return
+        request = self.request(session_id)
+        if not request.done.wait(MAX_ADOPTION_WAIT_S):
+            # The file is locked, or much of it is being checkpointed: later readers do not wait again.
+            self._adoption_stalled = True
 
     def close(self) -> None:
         """Reject new items; the writer takes those already submitted, then ends."""
@@ -160,6 +178,7 @@ class Inbox:
         try:
             item = self._queue.get(timeout=IDLE_S)
         except queue.Empty:
+            self._adoption_stalled = False
             return False
         if self._window_s and isinstance(item, Item):
             time.sleep(self._window_s)
@@ -183,6 +202,7 @@ class Inbox:
         hand_overs = sum(len(one.callbacks) for one in group)
         self._in_ticks = sum(len(one.units) for one in group) >= IN_TICKS * hand_overs > 0
         self._last_take_at = time.monotonic()
+        self._adoption_stalled = False
         return item is None
 
 

@@ -26,8 +26,6 @@ __all__ = ["KeptLine", "KeptLines"]
 MAX_BYTES: Final = 64 << 20
 _SESSIONS: Final = 10_000
 """Of so many sessions it is known when they were written to last; of others only that it was before."""
-_NEW: Final = 10_000
-"""Commits: what was written before those may have to come from the disk."""
 _PER_PART, _PER_MESSAGE, _PER_TURN = 700, 3_100, 1_300
 """What values take in memory beside their text, with what is worked out from them."""
 
@@ -56,10 +54,6 @@ _TOUCHED: Final[dict[type[u.Write], Callable[[Any], Iterable[str]]]] = {
     **dict.fromkeys((u.JoinReplica, u.BeatReplica, u.LeaveReplica), _nothing),
 }
 """The turns and messages whose rows a write changes. After any other one the line is not known any more."""
-
-
-_UNLISTED: Final = frozenset({u.AppendChunks, u.MarkFolded, u.SealMessage, u.PutPrompt, u.PutBlob, u.LinkBlob})
-"""Writes that change nothing a list of sessions tells: those of a stream, as long as no part of it is folded."""
 
 
 class KeptLine(msgspec.Struct, frozen=True):
@@ -100,8 +94,7 @@ class KeptLines:
         self._lock = threading.Lock()
         self._lines: dict[str, KeptLine] = {}
         self._written: dict[str, int] = {}
-        self._before = self._told = self._listed = -1
-        self._forgotten = 0
+        self._before = self._told = -1
         self.bytes = 0
 
     # The writer tells
@@ -112,8 +105,6 @@ class KeptLines:
             self._told = commit
             for unit in units:
                 self._written[unit.session_id] = commit
-                if self._listed != commit and not _UNLISTED.issuperset(map(type, unit.writes)):
-                    self._listed = commit
                 for write in unit.writes if unit.session_id in self._lines else ():
                     self._touch(unit.session_id, commit, write)
             if len(self._written) > _SESSIONS:
@@ -122,13 +113,12 @@ class KeptLines:
     def forget(self, commit: int, session_id: str | None = None) -> None:
         """A session, or any, was changed in another way than by units."""
         with self._lock:
-            self._told = self._listed = commit
+            self._told = commit
             if session_id is not None:
                 self._written[session_id] = commit
                 self._drop(session_id)
                 return
             self._lines, self._written, self._before, self.bytes = {}, {}, commit, 0
-            self._forgotten += 1
 
     def _touch(self, session_id: str, commit: int, write: u.Write) -> None:
         line = self._lines.get(session_id)
@@ -154,22 +144,9 @@ class KeptLines:
 
     # A reader asks
 
-    def version(self, session_id: str | None) -> tuple[int, int] | None:
-        """See :meth:`clew.store.base.Store.version`."""
-        with self._lock:
-            if not self._is_known(session_id):
-                return None
-            at = self._listed if session_id is None else self._written.get(session_id, self._before)
-            return self._forgotten, at
-
     def holds(self, session_id: str) -> bool:
         """Whether a line of it is kept, be it an old one."""
         return session_id in self._lines
-
-    def is_new(self, session_id: str) -> bool:
-        """Whether it was written to so lately that what was written is still in the system's memory."""
-        at = self._written.get(session_id)
-        return at is not None and self._told - at < _NEW
 
     def find(self, session_id: str, commit: int) -> KeptLine | None:
         """The line of a session for a reader who sees the store as of ``commit``."""

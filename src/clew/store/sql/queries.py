@@ -16,14 +16,14 @@ __all__ = ["load_queries", "read_sql"]
 _HEAD = re.compile(r"^-- (name|fragment): ([a-z_]+)$", re.MULTILINE)
 
 
-def read_sql(path: str) -> str:
-    """Return the text of a data file next to this module."""
-    return resources.files("clew.store.sql").joinpath(path).read_text(encoding="utf-8")
+def read_sql(path: str, package: str = "clew.store.sql") -> str:
+    """Return the text of a data file in a package."""
+    return resources.files(package).joinpath(path).read_text(encoding="utf-8")
 
 
-def load_queries(path: str) -> dict[str, str]:
+def load_queries(path: str, package: str = "clew.store.sql") -> dict[str, str]:
     """Return the named statements of a file, with fragments filled in, without comments and extra white space."""
-    pieces = _HEAD.split(read_sql(path))[1:]
+    pieces = _HEAD.split(read_sql(path, package))[1:]
     fragments: dict[str, str] = {}
     queries: dict[str, str] = {}
     for kind, name, body in zip(pieces[::3], pieces[1::3], pieces[2::3], strict=True):

@@ -27,11 +27,8 @@ class Answers(Protocol):
 class ReadTransaction:
     """Reads in an already open transaction; none of them waits."""
 
-    def __init__(
-        self, sql: Statements, lines: KeptLines | None, *, in_long: bool, answer: Answers, on_spot: bool = False
-    ) -> None:
+    def __init__(self, sql: Statements, lines: KeptLines | None, *, in_long: bool, answer: Answers) -> None:
         self._sql = sql
-        self.on_spot = on_spot
         self._in_long = in_long
         self._answer = answer
         self.lines = lines
@@ -43,14 +40,7 @@ class ReadTransaction:
             read = self._answer(lambda sql: measured(call, sql, long), self._sql)
         return read
 
-    async def at_once(
-        self,
-        ask: Callable[[Reads], Coroutine[Any, Any, T]],
-        session_id: str | None = None,
-        *,
-        hot: bool = False,
-        again: str | None = None,
-    ) -> T:
+    async def at_once(self, ask: Callable[[Reads], Coroutine[Any, Any, T]], session_id: str | None = None) -> T:
         return await ask(self)
 
 

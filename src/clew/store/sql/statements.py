@@ -79,32 +79,18 @@ class Reads(Protocol):
 
     Long reads have their own threads: however many there are, a short one never waits for them.
 
-    ``lines`` is the cache of lines, in a store that sees every write. ``on_spot``: the event loop itself reads, which
-    is limited to a few rows.
+    ``lines`` is the cache of lines, in a store that sees every write.
     """
 
     @property
     def lines(self) -> KeptLines | None: ...
 
-    @property
-    def on_spot(self) -> bool: ...
-
     async def run(self, call: Callable[[Statements], T], session_id: str | None = None, *, long: IsLong = False) -> T:
         """Run one read. ``session_id`` is the session it is about, if any."""
         ...
 
-    async def at_once(
-        self,
-        ask: Callable[[Reads], Coroutine[Any, Any, T]],
-        session_id: str | None = None,
-        *,
-        hot: bool = False,
-        again: str | None = None,
-    ) -> T:
-        """Run several reads: everything that ``ask`` runs on the given reads sees one state.
-
-        ``hot``, ``again``: see :meth:`clew.store.base.Moment.at_once`.
-        """
+    async def at_once(self, ask: Callable[[Reads], Coroutine[Any, Any, T]], session_id: str | None = None) -> T:
+        """Run several reads: everything that ``ask`` runs on the given reads sees one state."""
         ...
 
 

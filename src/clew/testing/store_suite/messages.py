@@ -73,10 +73,10 @@ async def test_a_message_is_found_in_its_own_session_only(store: Store, scribe: 
     first."""
     one = user_row(scribe.mint, scribe.session_id, "a", 5, {"client_message_id": "u1"})
     two = user_row(scribe.mint, scribe.session_id, "b", 6, {"client_message_id": "u1"})
-    said = msgspec.structs.replace(
+    reply = msgspec.structs.replace(
         user_row(scribe.mint, scribe.session_id, "c", 7, {"client_message_id": "u1"}), role="assistant"
     )
-    await scribe.commit(*settled(one), *settled(two), *settled(said))
+    await scribe.commit(*settled(one), *settled(two), *settled(reply))
     assert await store.find_message(other.session_id, one.id) is None
     assert await store.load_client_messages(other.session_id, "u1") == ()
     assert await store.load_client_messages(scribe.session_id, "u1") == (one, two)

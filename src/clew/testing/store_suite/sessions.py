@@ -107,9 +107,9 @@ async def test_the_list_can_be_narrowed(store: Store, mint: Mint, clock: FakeClo
     one = await make(store, mint, clock, agent="a", workspace_root="/w", metadata={"title": "Straße 100%"})
     two = await make(store, mint, clock, agent="b", workspace_root="/w", parent_id=one)
     three = await make(store, mint, clock, agent="b", workspace_root="/v", metadata={"title": "strassenbahn"})
-    gone = await make(store, mint, clock, agent="b", workspace_root="/w", archived_at=1)
+    archived = await make(store, mint, clock, agent="b", workspace_root="/w", archived_at=1)
     assert await listed(store, agent="b") == [three, two]
-    assert await listed(store, agent="b", archived=True) == [gone, three, two]
+    assert await listed(store, agent="b", archived=True) == [archived, three, two]
     assert await listed(store, workspace="/w") == [two, one]
     assert await listed(store, agent="b", workspace="/w") == [two]
     assert await listed(store, parent=one) == [two]
@@ -123,15 +123,15 @@ async def test_the_list_can_be_narrowed(store: Store, mint: Mint, clock: FakeClo
 async def test_pages_follow_one_another_without_gap_or_double(store: Store, mint: Mint, clock: FakeClock) -> None:
     """The cursor is (updated_at, id), so sessions of one millisecond are neither lost nor shown twice."""
     ids = [(await Scribe.create(store, clock=clock, mint=mint)).session_id for _ in range(7)]
-    seen: list[str] = []
+    listed_ids: list[str] = []
     cursor: Cursor | None = None
     while True:
         page = await store.list_sessions(SessionQuery(limit=3, cursor=cursor))
-        seen += [session.id for session in page.sessions]
+        listed_ids += [session.id for session in page.sessions]
         cursor = page.next
         if cursor is None:
             break
-    assert seen == sorted(ids, reverse=True)
+    assert listed_ids == sorted(ids, reverse=True)
 
 
 @pytest.mark.rule("SV-5")

@@ -159,8 +159,8 @@ async def test_a_session_has_spent_what_its_subagents_have_and_nothing_of_its_br
 
     sub = await child(scribe, kind="subagent")
     below, branch = await child(sub, kind="subagent"), await child(scribe)
-    for place, who in enumerate((scribe, sub, below, branch)):
-        tokens = 10**place
+    for power, who in enumerate((scribe, sub, below, branch)):
+        tokens = 10**power
         await who.commit(u.PutCall(a_call(who, usage=Usage(tokens, tokens), cost_usd=0.1)))
     ids = [who.session_id for who in (scribe, sub, below, branch, other)]
     nothing = Spend(0, 0, 0.0, 0)

@@ -218,11 +218,11 @@ async def test_what_hangs_on_a_session_goes_with_it(store: Store, mint: Mint, cl
     """
     one = await Scribe.create(store, clock=clock, mint=mint)
     other = await Scribe.create(store, clock=clock, mint=mint)
-    held: dict[str, LedgerEvent] = {}
+    events: dict[str, LedgerEvent] = {}
     for name, scribe in (("one", one), ("other", other)):
         routing = Routing(session_id=scribe.session_id)
-        held[name] = event(scribe, name, data={"text": name}, digest=name, routing={"key": name}, message_id="msg_x")
-        await add(scribe, held[name])
+        events[name] = event(scribe, name, data={"text": name}, digest=name, routing={"key": name}, message_id="msg_x")
+        await add(scribe, events[name])
         await wide(
             store,
             u.PutSchedule(msgspec.structs.replace(SCHEDULE, id=f"sch_{name}", routing=routing)),
@@ -232,8 +232,8 @@ async def test_what_hangs_on_a_session_goes_with_it(store: Store, mint: Mint, cl
     await one.commit(u.DeleteSession())
     assert [found.id for found in await store.list_schedules()] == ["sch_1", "sch_other"]
     assert [found.name for found in await store.list_webhooks()] == ["door", "other"]
-    bare = msgspec.structs.replace(held["one"], seq=1, data={})
-    whole = msgspec.structs.replace(held["other"], seq=2)
+    bare = msgspec.structs.replace(events["one"], seq=1, data={})
+    whole = msgspec.structs.replace(events["other"], seq=2)
     assert (await store.list_events(EventQuery())).events == (whole, bare)
     assert await store.find_event("in", "test", "one") == bare
     assert [found.source_id for found in await store.open_events()] == ["other"]

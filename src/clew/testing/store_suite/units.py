@@ -108,14 +108,14 @@ async def test_each_guard_refuses_with_its_own_word(scribe: Scribe) -> None:
         assert await scribe.try_commit(mark, guards=[changed]) == u.Refused("queue_changed")
     assert await scribe.try_commit(mark, guards=[u.SentCountIs("c1", 0)]) == u.Refused("sent_meanwhile")
     assert (await scribe.session()).metadata == {}
-    held: list[u.Guard] = [u.EpochIs(1), u.HeadIs(None), u.OpenTurnIs(opened.id)]
-    held += [
+    holding: list[u.Guard] = [u.EpochIs(1), u.HeadIs(None), u.OpenTurnIs(opened.id)]
+    holding += [
         u.StillQueued(row.id),
         u.StillQueued(row.id, (False, 1), row.seal),
         u.SentCountIs("c1", 1),
         u.SentCountIs("c2", 0),
     ]
-    assert await scribe.try_commit(mark, u.Dequeue(row.id), guards=held) == u.Committed()
+    assert await scribe.try_commit(mark, u.Dequeue(row.id), guards=holding) == u.Committed()
     assert (await scribe.session()).metadata == {"seen": 1}
 
 
@@ -183,11 +183,15 @@ async def test_the_open_turn_can_be_hung_below_another(store: Store, scribe: Scr
     await scribe.commit(
         u.OpenTurn(compaction), u.MoveTurn(opened.id, compaction.id), u.MoveHead(compaction.id, 2, "compaction")
     )
-    room = await store.find_turn(compaction.id)
-    assert room is not None
-    assert (room.depth, room.compaction_turn_id) == (1, room.id)
-    assert await store.find_turn(opened.id) == with_parent(before, room)
-    assert [entry.turn.id for entry in (await store.load_line(scribe.session_id)).turns] == [first, room.id, opened.id]
+    compacted = await store.find_turn(compaction.id)
+    assert compacted is not None
+    assert (compacted.depth, compacted.compaction_turn_id) == (1, compacted.id)
+    assert await store.find_turn(opened.id) == with_parent(before, compacted)
+    assert [entry.turn.id for entry in (await store.load_line(scribe.session_id)).turns] == [
+        first,
+        compacted.id,
+        opened.id,
+    ]
     assert await check(store) == []
     for move in (
         u.MoveTurn(compaction.id, None),
@@ -197,7 +201,7 @@ async def test_the_open_turn_can_be_hung_below_another(store: Store, scribe: Scr
     ):
         with pytest.raises(InternalError):
             await scribe.commit(move)
-    assert await store.find_turn(opened.id) == with_parent(before, room)
+    assert await store.find_turn(opened.id) == with_parent(before, compacted)
     await scribe.commit(u.MoveTurn(opened.id, None))
     assert await store.find_turn(opened.id) == msgspec.structs.replace(before, parent_turn_id=None, depth=0)
 

@@ -33,7 +33,7 @@ def compaction(scribe: Scribe, parent: str, tail: str | None, turn_id: str) -> t
     return OpenTurn(turn), *settled(row), LinkMessage(turn_id, row.id)
 
 
-async def seen(store: Store, session_id: str) -> LineSlice:
+async def load_checked_view(store: Store, session_id: str) -> LineSlice:
     """Return the view, which must equal that of the complete line."""
     view = await store.find_view(session_id)
     whole = await store.load_line(session_id)
@@ -41,11 +41,11 @@ async def seen(store: Store, session_id: str) -> LineSlice:
     assert view.complete
     assert visible_view(view.turns) == visible_view(whole.turns)
     assert model_view(view.turns) == model_view(whole.turns)
-    assert said(view) == said(whole)[len(whole.turns) - len(view.turns) :]
+    assert contents_of(view) == contents_of(whole)[len(whole.turns) - len(view.turns) :]
     return view
 
 
-def said(line: LineSlice) -> list[Any]:
+def contents_of(line: LineSlice) -> list[Any]:
     """Return the contents of a line without ids and times of parts, which a view may leave out."""
     return [
         (entry.turn, [(row.id, row.role, row.metadata, [part.data for part in row.parts]) for row in entry.messages])
@@ -60,18 +60,18 @@ def said(line: LineSlice) -> list[Any]:
 async def test_a_view_begins_where_the_tail_does(store: Store, scribe: Scribe, tail: str | None, turns: int) -> None:
     """The tail begins above or below the compaction; one that is not on the line, or the marker, begins below it."""
     written = [await scribe.turn(f"prompt {n}", text(f"answer {n}")) for n in range(4)]
-    places = {f"user {n}": ids[1] for n, ids in enumerate(written)} | {
+    message_ids = {f"user {n}": ids[1] for n, ids in enumerate(written)} | {
         f"reply {n}": ids[2] for n, ids in enumerate(written)
     }
     opened = await scribe.prompt("after")
-    places |= {"user 4": opened.user.id, "nowhere": scribe.mint.message()}
+    message_ids |= {"user 4": opened.user.id, "nowhere": scribe.mint.message()}
     turn_id = scribe.mint.turn()
     await scribe.commit(
-        *compaction(scribe, written[3][0], places.get(tail or "", tail), turn_id),
+        *compaction(scribe, written[3][0], message_ids.get(tail or "", tail), turn_id),
         MoveTurn(opened.id, turn_id),
         MoveHead(turn_id, 9, "compaction"),
     )
-    view = await seen(store, scribe.session_id)
+    view = await load_checked_view(store, scribe.session_id)
     assert len(view.turns) == turns
     assert [entry.turn.id for entry in view.turns[-2:]] == [turn_id, opened.id]
 
@@ -84,20 +84,20 @@ async def test_a_compaction_between_the_head_and_the_open_turn_is_in_the_view(
     first, _, _ = await scribe.turn("one", text("1"))
     second, user, _ = await scribe.turn("two", text("2"))
     opened = await scribe.prompt("three")
-    places = {"user 1": user, "open": opened.user.id, "nowhere": scribe.mint.message()}
+    message_ids = {"user 1": user, "open": opened.user.id, "nowhere": scribe.mint.message()}
     turn_id = scribe.mint.turn()
-    room = compaction(scribe, second, places.get(tail, tail), turn_id)
-    await scribe.commit(*room, MoveTurn(opened.id, turn_id))
+    writes = compaction(scribe, second, message_ids.get(tail, tail), turn_id)
+    await scribe.commit(*writes, MoveTurn(opened.id, turn_id))
     tail_turns = [second] if tail == "user 1" else []
-    view = await seen(store, scribe.session_id)
+    view = await load_checked_view(store, scribe.session_id)
     assert [entry.turn.id for entry in view.turns] == [*tail_turns, turn_id, opened.id]
     await scribe.commit(MoveHead(turn_id, 9, "compaction"))
-    assert await seen(store, scribe.session_id) == view
+    assert await load_checked_view(store, scribe.session_id) == view
     await scribe.commit(*opened.settling("failed"), MoveHead(turn_id, 10, "rewind"))
-    view = await seen(store, scribe.session_id)
+    view = await load_checked_view(store, scribe.session_id)
     assert [entry.turn.id for entry in view.turns] == [*tail_turns, turn_id]
     await scribe.commit(MoveHead(first, 11, "rewind"))
-    assert [entry.turn.id for entry in (await seen(store, scribe.session_id)).turns] == [first]
+    assert [entry.turn.id for entry in (await load_checked_view(store, scribe.session_id)).turns] == [first]
 
 
 async def test_without_a_compaction_a_view_is_as_long_as_asked(store: Store, scribe: Scribe) -> None:
@@ -106,10 +106,10 @@ async def test_without_a_compaction_a_view_is_as_long_as_asked(store: Store, scr
     assert await store.find_view(scribe.mint.session(store.capabilities.session_ids)) is None
     for n in range(3):
         await scribe.turn(f"prompt {n}", text(f"answer {n}"))
-    whole = said(await store.load_line(scribe.session_id))
+    whole = contents_of(await store.load_line(scribe.session_id))
     near = await store.find_view(scribe.session_id, near=True)
-    assert (near and said(near), near and near.complete) == (whole, True)
+    assert (near and contents_of(near), near and near.complete) == (whole, True)
     for turns, complete in ((1, False), (2, False), (3, True), (4, True)):
         view = await store.find_view(scribe.session_id, turns=turns)
         assert view is not None
-        assert (said(view), view.complete) == (whole[-turns:], complete)
+        assert (contents_of(view), view.complete) == (whole[-turns:], complete)

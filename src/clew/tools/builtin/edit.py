@@ -58,33 +58,35 @@ async def edit(
     The passage must occur exactly once, unless all is true: give enough lines around it. Line endings are kept as the
     file has them.
     """
-    place = await judged_path("edit", path, context)
-    return await run_in_thread(_edit, place, old, new, every=all, shown=await may_show(place, context))
+    resolved = await judged_path("edit", path, context)
+    return await run_in_thread(_edit, resolved, old, new, every=all, shown=await may_show(resolved, context))
 
 
-def _edit(place: ResolvedPath, old: str, new: str, *, every: bool, shown: bool) -> ToolOutput:
-    with file_errors(place.shown):
-        data, version = read_all(place.path, MAX_EDIT_BYTES)
+def _edit(resolved: ResolvedPath, old: str, new: str, *, every: bool, shown: bool) -> ToolOutput:
+    with file_errors(resolved.shown):
+        data, version = read_all(resolved.path, MAX_EDIT_BYTES)
         if looks_binary(data):
-            raise ToolFailed(f"{place.shown} is not a text file and cannot be edited")
+            raise ToolFailed(f"{resolved.shown} is not a text file and cannot be edited")
         try:
             text = data.decode()
         except UnicodeDecodeError as error:
-            raise ToolFailed(f"{place.shown} is not UTF-8 text (byte {error.start:,}) and cannot be edited") from error
+            raise ToolFailed(
+                f"{resolved.shown} is not UTF-8 text (byte {error.start:,}) and cannot be edited"
+            ) from error
         edited = plan_edit(text, old, new, every=every)
         try:
             changed = edited.text.encode()
         except UnicodeEncodeError as error:
             raise ToolFailed("the new text holds half of a surrogate pair and cannot be written") from error
-        replace(place.path, changed, expected=version)
-    return edited_output(place, text, edited, shown=shown)
+        replace(resolved.path, changed, expected=version)
+    return edited_output(resolved, text, edited, shown=shown)
 
 
-def edited_output(place: ResolvedPath, text: str, edited: EditPlan, *, shown: bool) -> ToolOutput:
+def edited_output(resolved: ResolvedPath, text: str, edited: EditPlan, *, shown: bool) -> ToolOutput:
     """Return the output of an edit."""
     lines = ", ".join(map(str, edited.lines[:10])) + (", …" if len(edited.lines) > 10 else "")
     where = "line" if len(edited.lines) == 1 else "lines"
-    summary = f"replaced {count(len(edited.lines), 'passage')} in {place.shown}, {where} {lines}"
+    summary = f"replaced {count(len(edited.lines), 'passage')} in {resolved.shown}, {where} {lines}"
     return ToolOutput(summary, change_details(change_between(text, edited.text)) if shown else None)
 
 
@@ -102,9 +104,9 @@ def plan_edit(text: str, old: str, new: str, *, every: bool = False) -> EditPlan
         raise ToolFailed("old does not occur in the file; read the file again and copy the passage exactly")
     # Search from the next character, so that overlapping occurrences count, too.
     if not every and (second := pattern.search(text, first.start() + 1)):
-        one, two = (text.count("\n", 0, found.start()) + 1 for found in (first, second))
+        line, other_line = (text.count("\n", 0, found.start()) + 1 for found in (first, second))
         raise ToolFailed(
-            f"old occurs more than once, on lines {one} and {two}; give more lines around it, or all: true"
+            f"old occurs more than once, on lines {line} and {other_line}; give more lines around it, or all: true"
         )
     default_end = "\r\n" if text.count("\r\n") * 2 > text.count("\n") else "\n"
     pieces: list[str] = []

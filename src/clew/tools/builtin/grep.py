@@ -47,14 +47,14 @@ async def grep(
     search ends after 20 seconds.
     """
     name_filter = None if glob is None else Glob(glob if "/" in glob else f"**/{glob}")
-    place = await judged_path("grep", path, context)
+    resolved = await judged_path("grep", path, context)
     left_out = LeftOut()
-    with file_errors(place.shown), ExitStack() as stack:
-        handle, is_folder = await run_in_thread(_open, place, stack)
+    with file_errors(resolved.shown), ExitStack() as stack:
+        handle, is_folder = await run_in_thread(_open, resolved, stack)
         stop_check = StopCheck(context.signal, SECONDS)
         skipped: Counter[str] = Counter()
         found = await run_in_thread(_gather, handle, name_filter, stop_check, left_out, skipped) if is_folder else [""]
-        answers = await permitted(found, place, "read", context, stop_check)
+        answers = await permitted(found, resolved, "read", context, stop_check)
         if unasked := len(found) - len(answers):
             left_out.stopped = f"{stop_check.stop_reason}, {count(unasked, 'file')} not looked at"
         skipped["file that may not be read"] = answers.count(False)
@@ -68,13 +68,13 @@ async def grep(
             seconds=SECONDS,
             signal=context.signal,
         )
-    return await fit_text(_format_result(result, files, skipped, place, left_out), context, "grep")
+    return await fit_text(_format_result(result, files, skipped, resolved, left_out), context, "grep")
 
 
-def _open(place: ResolvedPath, stack: ExitStack) -> tuple[int, bool]:
-    if place.path.is_dir():
-        return stack.enter_context(open_folder(place.path)), True
-    return stack.enter_context(open_plain(place.path))[0], False
+def _open(resolved: ResolvedPath, stack: ExitStack) -> tuple[int, bool]:
+    if resolved.path.is_dir():
+        return stack.enter_context(open_folder(resolved.path)), True
+    return stack.enter_context(open_plain(resolved.path))[0], False
 
 
 def _gather(
@@ -94,9 +94,9 @@ def _gather(
 
 
 def _format_result(
-    result: SearchResult, files: list[str], skipped: Counter[str], place: ResolvedPath, left_out: LeftOut
+    result: SearchResult, files: list[str], skipped: Counter[str], resolved: ResolvedPath, left_out: LeftOut
 ) -> str:
-    names = [place.below(file).shown for file in files]
+    names = [resolved.below(file).shown for file in files]
     lines = [f"{names[match.file]}:{match.line}: {match.text}" for match in result.matches]
     notes = []
     if not lines:
@@ -104,7 +104,7 @@ def _format_result(
     if result.total > len(lines):
         notes.append(f"{result.total - len(lines):,} more of {count(result.total, 'line')} are not shown")
     if result.stopped_at is not None:
-        stopped_file = names[result.stopped_at] if names else place.shown
+        stopped_file = names[result.stopped_at] if names else resolved.shown
         notes.append(
             f"stopped early: the pattern took too long in {stopped_file}, "
             f"{count(len(names) - result.stopped_at, 'file')} of {len(names):,} not searched to the end"

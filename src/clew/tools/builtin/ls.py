@@ -30,15 +30,15 @@ async def ls(
 
     Folders end in /, files come with their size, links with where they lead. At most 1,000 entries are shown.
     """
-    place = await judged_path("ls", path, context)
-    return await fit_text(await run_in_thread(_ls, place, StopCheck(context.signal, 30)), context, "ls")
+    resolved = await judged_path("ls", path, context)
+    return await fit_text(await run_in_thread(_ls, resolved, StopCheck(context.signal, 30)), context, "ls")
 
 
-def _ls(place: ResolvedPath, stop_check: StopCheck) -> str:
-    with file_errors(place.shown):
-        if not place.path.is_dir():
-            with open_plain(place.path) as (_, status):
-                return line_of(Entry("", "file", status.st_size), place, sizes=True)
+def _ls(resolved: ResolvedPath, stop_check: StopCheck) -> str:
+    with file_errors(resolved.shown):
+        if not resolved.path.is_dir():
+            with open_plain(resolved.path) as (_, status):
+                return line_of(Entry("", "file", status.st_size), resolved, sizes=True)
         seen = 0
         stopped: str | None = None
 
@@ -50,10 +50,10 @@ def _ls(place: ResolvedPath, stop_check: StopCheck) -> str:
                 seen += 1
                 yield entry
 
-        with open_folder(place.path) as handle:
+        with open_folder(resolved.path) as handle:
             # Only the entries that are shown are held in memory.
             shown = heapq.nsmallest(MAX_SHOWN, entries(), key=lambda entry: entry.path)
-        lines = [line_of(entry, place, sizes=True) for entry in shown]
+        lines = [line_of(entry, resolved, sizes=True) for entry in shown]
     if seen > len(shown):
         lines.append(f"[{seen - len(shown):,} more of {seen:,} are not shown]")
     if stopped:

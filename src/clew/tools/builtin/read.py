@@ -43,8 +43,8 @@ async def read(
     to go on. Lines are cut at 2,000 characters. Files that are not text (images, archives, programs) are described, not
     shown. A folder is listed with ls.
     """
-    place = await judged_path("read", path, context)
-    return await run_in_thread(_read, place, page_of(context, offset, limit), StopCheck(context.signal, 60))
+    resolved = await judged_path("read", path, context)
+    return await run_in_thread(_read, resolved, page_of(context, offset, limit), StopCheck(context.signal, 60))
 
 
 class Page(NamedTuple):
@@ -59,8 +59,8 @@ def page_of(context: ToolContext, offset: int = 1, limit: int = PAGE_LINES) -> P
     return Page(offset, limit, context.max_output_chars - NOTE_CHARS)
 
 
-def _read(place: ResolvedPath, page: Page, stop_check: StopCheck) -> str:
-    with file_errors(place.shown), open_plain(place.path) as (handle, status):
+def _read(resolved: ResolvedPath, page: Page, stop_check: StopCheck) -> str:
+    with file_errors(resolved.shown), open_plain(resolved.path) as (handle, status):
         head = os.read(handle, SNIFF_BYTES)
         if not head:
             return "[the file is empty]"

@@ -21,9 +21,9 @@ __all__ = ["write", "written_output"]
 
 
 def _preview(args: Mapping[str, Any], workspace: Path | None) -> Change | None:
-    place = locate(args["path"], workspace)
-    before = text_at(place)
-    if before is None and place.path.exists():
+    resolved = locate(args["path"], workspace)
+    before = text_at(resolved)
+    if before is None and resolved.path.exists():
         return None
     return change_between(before or "", args["content"], "" if before is not None else "a new file")
 
@@ -44,19 +44,21 @@ async def write(
         data = content.encode()
     except UnicodeEncodeError as error:
         raise ToolFailed("the content holds half of a surrogate pair and cannot be written") from error
-    place = await judged_path("write", path, context)
-    return await run_in_thread(_write, place, content, data, shown=await may_show(place, context))
+    resolved = await judged_path("write", path, context)
+    return await run_in_thread(_write, resolved, content, data, shown=await may_show(resolved, context))
 
 
-def _write(place: ResolvedPath, content: str, data: bytes, *, shown: bool) -> ToolOutput:
-    said = text_at(place) if shown else None
-    with file_errors(place.shown):
-        before = replace(place.path, data, make_folders=True)
-    return written_output(place, data, before, None if said is None else change_details(change_between(said, content)))
+def _write(resolved: ResolvedPath, content: str, data: bytes, *, shown: bool) -> ToolOutput:
+    previous = text_at(resolved) if shown else None
+    with file_errors(resolved.shown):
+        before = replace(resolved.path, data, make_folders=True)
+    return written_output(
+        resolved, data, before, None if previous is None else change_details(change_between(previous, content))
+    )
 
 
-def written_output(place: ResolvedPath, data: bytes, before: int | None, about: dict[str, Any] | None) -> ToolOutput:
+def written_output(resolved: ResolvedPath, data: bytes, before: int | None, about: dict[str, Any] | None) -> ToolOutput:
     """Return the output for a written file, which had ``before`` bytes; None for a new file."""
     if before is None:
-        return ToolOutput(f"made {place.shown} with {count(len(data), 'byte')}")
-    return ToolOutput(f"replaced {place.shown}: {count(len(data), 'byte')}, before {before:,}", about)
+        return ToolOutput(f"made {resolved.shown} with {count(len(data), 'byte')}")
+    return ToolOutput(f"replaced {resolved.shown}: {count(len(data), 'byte')}, before {before:,}", about)

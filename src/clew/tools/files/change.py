@@ -46,18 +46,18 @@ def change_details(change: Change | None) -> dict[str, Any] | None:
     return None if change is None else {"change": msgspec.to_builtins(change)}
 
 
-def text_at(place: ResolvedPath) -> str | None:
+def text_at(resolved: ResolvedPath) -> str | None:
     """Return a file's current text; None if it does not exist or cannot be compared."""
     try:
-        return read_all(place.path, _MAX_CHARS)[0].decode()
+        return read_all(resolved.path, _MAX_CHARS)[0].decode()
     except (ClewError, OSError, ValueError):
         return None
 
 
-async def may_show(place: ResolvedPath, context: ToolContext) -> bool:
+async def may_show(resolved: ResolvedPath, context: ToolContext) -> bool:
     """Return whether lines of a changed file may be stored with the call: only if the session may read the file."""
     try:
-        await context.permit(place.target("read"))
+        await context.permit(resolved.target("read"))
     except ClewError:
         return False
     return True

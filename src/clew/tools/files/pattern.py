@@ -2,6 +2,9 @@
 
 Matching walks over the pattern's segments and tracks every possible position, so its time is linear in the length of
 the path, however the stars are arranged. Hidden names are names like any other. The file system is not accessed.
+
+The lines of a ``.gitignore`` are such patterns, read as git reads them. Only lists shown to people leave out what they
+match: no permission depends on them.
 """
 
 from __future__ import annotations
@@ -12,10 +15,12 @@ from typing import Final
 
 from clew.errors import ToolFailed
 
-__all__ = ["Glob"]
+__all__ = ["IGNORE_FILE", "Glob", "IgnoredPaths"]
 
 MAX_ALTERNATIVES: Final = 64
 _BRACES: Final = re.compile(r"\{([^{}]*)\}")
+IGNORE_FILE: Final = ".gitignore"
+_MAX_IGNORE_LINES: Final = 1_000
 
 
 class Glob:
@@ -71,10 +76,35 @@ def _expand(pattern: str) -> list[str]:
     while todo:
         if len(todo) + len(done) > MAX_ALTERNATIVES:
             raise ToolFailed(f"the pattern expands to more than {MAX_ALTERNATIVES} alternatives")
-        one = todo.pop()
-        found = next((match for match in _BRACES.finditer(one) if "," in match[1]), None)
+        alternative = todo.pop()
+        found = next((match for match in _BRACES.finditer(alternative) if "," in match[1]), None)
         if found is None:
-            done.append(one)
+            done.append(alternative)
             continue
-        todo += [one[: found.start()] + choice + one[found.end() :] for choice in found[1].split(",")]
+        todo += [alternative[: found.start()] + choice + alternative[found.end() :] for choice in found[1].split(",")]
     return done
+
+
+class IgnoredPaths:
+    """The lines of one folder's ``.gitignore``. The last line that matches a path decides; ``!`` negates it."""
+
+    def __init__(self, text: str) -> None:
+        self._lines: list[tuple[Glob, bool]] = []
+        for line in text.splitlines()[:_MAX_IGNORE_LINES]:
+            body = line.strip()
+            if not body or body.startswith("#"):
+                continue
+            negated, body = body.startswith("!"), body.removeprefix("!")
+            # A slash before the end anchors the line to this folder; without one it matches at any depth.
+            name = body if "/" in body.rstrip("/") else f"**/{body}"
+            try:
+                self._lines.append((Glob(name.lstrip("/"), braces=False), negated))
+            except ToolFailed:
+                continue  # An invalid pattern, such as one of a thousand characters, ignores nothing.
+
+    def verdict(self, path: str, *, is_folder: bool) -> bool | None:
+        """Return whether a path below this folder is ignored; None if no line matches it."""
+        verdicts = [
+            not negated for glob, negated in self._lines if (is_folder or not glob.folders_only) and glob.matches(path)
+        ]
+        return verdicts[-1] if verdicts else None

@@ -1,9 +1,9 @@
-"""The program that searches for a regular expression; ``search.py`` starts it and reads what it prints.
+"""The program that searches for a regular expression; ``search.py`` starts it and reads its output.
 
-It runs alone because ``re`` cannot be interrupted and holds the interpreter while it matches: here a pattern that
-never ends costs this process, which is killed, and not the host. It stands on the standard library only and is
-started by its path, so that it is up in a few milliseconds. Files are opened from the handle it was given, step by
-step, never through a link.
+It is a process of its own because ``re`` cannot be interrupted and blocks the interpreter while it matches: a pattern
+that does not end blocks only this process, which can be killed. It uses the standard library only and is started by
+its path, so that it starts in a few milliseconds. Files are opened from the inherited handle, one path component at a
+time, never through a link.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MEMORY = 1 << 30
 
 def main() -> None:
     request = json.load(sys.stdin)
-    # Before the pattern is compiled: that alone can take more than there is.
+    # Before the pattern is compiled: that alone can use up the memory.
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
     seconds = int(request["seconds"]) + 1
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
@@ -71,7 +71,7 @@ def search(
 
 
 def open_below(handle: int, path: str) -> int:
-    """The file, each step opened by its folder's handle. An empty path is the handle's own file."""
+    """Open a file, each component of its path by its folder's handle. An empty path is the handle's own file."""
     if not path:
         return os.dup(handle)
     *folders, name = path.split("/")
@@ -87,14 +87,14 @@ def open_below(handle: int, path: str) -> int:
 
 
 def around(text: str, position: int) -> str:
-    """The line, or the part of a long line the match stands in."""
+    """Return the line, or of a long one the part around the match."""
     start = max(0, min(position - _SHOWN // 3, len(text) - _SHOWN))
     shown = text[start : start + _SHOWN]
     return ("…" if start else "") + shown + ("…" if start + _SHOWN < len(text) else "")
 
 
 def say(value: dict[str, Any]) -> None:
-    # One write each, at once: what was found before the end is not lost when the process is killed.
+    # Written immediately, in one call each, so that matches are not lost when the process is killed.
     os.write(1, json.dumps(value).encode() + b"\n")
 
 

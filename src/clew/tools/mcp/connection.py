@@ -217,8 +217,8 @@ class Connection:
     async def close(self) -> None:
         """End the server permanently, with all its processes: a run that still has its tools cannot restart it."""
         self._closed = True
-        for one in self._listeners:
-            one.on_problem(f"the MCP server {self.name} was removed")
+        for listener in self._listeners:
+            listener.on_problem(f"the MCP server {self.name} was removed")
         if self._keep_running_task is not None:
             self._keep_running_task.cancel()
         if self._idle is not None:
@@ -250,13 +250,13 @@ class Connection:
         while True:
             try:
                 await self.ready()
-                for one in self._listeners:
-                    one.on_problem(None)
+                for listener in self._listeners:
+                    listener.on_problem(None)
                 if self._task is not None:
                     await asyncio.wait({self._task})
             except ToolFailed as error:
-                for one in self._listeners:
-                    one.on_problem(str(error))
+                for listener in self._listeners:
+                    listener.on_problem(str(error))
                 await self._clock.sleep(max(self._not_before - self._clock.monotonic_ms(), _MIN_RETRY_MS))
 
     async def _listen_loop(self, client: Client) -> None:
@@ -265,22 +265,24 @@ class Connection:
             self._listeners_changed = asyncio.Event()
             listeners = list(self._listeners)
             subscription = asyncio.get_running_loop().create_task(
-                self._sdk.listen(client, sorted({one.uri for one in listeners}), self._notify)
+                self._sdk.listen(client, sorted({listener.uri for listener in listeners}), self._notify)
             )
             other = asyncio.get_running_loop().create_task(self._listeners_changed.wait())
             waits: set[asyncio.Task[Any]] = {subscription, other}
             try:
                 await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
                 trouble = subscription.exception() if subscription.done() else None
-                for one in listeners if subscription.done() else ():
-                    one.on_problem(f"the MCP server {self.name} does not report changes: {trouble or 'it stopped'}")
+                for listener in listeners if subscription.done() else ():
+                    listener.on_problem(
+                        f"the MCP server {self.name} does not report changes: {trouble or 'it stopped'}"
+                    )
                 if subscription.done():
                     # A stream may end only because it was silent for long.
                     again = asyncio.get_running_loop().create_task(self._clock.sleep(_MAX_RETRY_MS))
                     waits.add(again)
                     await asyncio.wait({other, again} if listeners else {other}, return_when=asyncio.FIRST_COMPLETED)
-                    for one in listeners:
-                        one.on_problem(None)
+                    for listener in listeners:
+                        listener.on_problem(None)
             finally:
                 for task in waits:
                     task.cancel()
@@ -289,10 +291,10 @@ class Connection:
         """Notify the listeners that a resource changed; None stands for the list of tools."""
         if uri is None:
             self._stale = True
-        for one in self._listeners:
+        for listener in self._listeners:
             # A server may name a part of the subscribed resource.
-            if uri is not None and uri.startswith(one.uri):
-                one.on_change()
+            if uri is not None and uri.startswith(listener.uri):
+                listener.on_change()
 
     async def _run(self) -> None:
         self._wire = wire = Wire()

@@ -50,12 +50,12 @@ class Definitions(msgspec.Struct, frozen=True):
     def as_text(self) -> str:
         """Return all definitions as text, for review."""
         lines: list[str] = []
-        for one in self.tools:
+        for tool in self.tools:
             # Indented: a description must not look like the heading of another tool.
-            lines += [f"## {one.known_as}", *(f"  {line}" for line in one.description.splitlines())]
-            lines.append(f"takes {msgspec.json.encode(one.input_schema).decode()}")
-            if one.output_schema is not None:
-                lines.append(f"gives {msgspec.json.encode(one.output_schema).decode()}")
+            lines += [f"## {tool.known_as}", *(f"  {line}" for line in tool.description.splitlines())]
+            lines.append(f"takes {msgspec.json.encode(tool.input_schema).decode()}")
+            if tool.output_schema is not None:
+                lines.append(f"gives {msgspec.json.encode(tool.output_schema).decode()}")
             lines.append("")
         return "\n".join(lines)
 
@@ -72,18 +72,19 @@ def read_definitions(server: str, listed: Sequence[Mapping[str, Any]]) -> Defini
     tools: dict[str, Definition] = {}
     notices: list[str] = []
     size = rows = 0
-    for one in listed:
-        name = str(one.get("name") or "")
+    for listed_tool in listed:
+        name = str(listed_tool.get("name") or "")
         shown = escape_invisible(name[:_MAX_NAME])
         try:
             tool = Definition(
                 name,
                 _known_as(server, name),
                 escape_invisible(
-                    str(one.get("description") or one.get("title") or "It does not say what it does."), "\n"
+                    str(listed_tool.get("description") or listed_tool.get("title") or "It does not say what it does."),
+                    "\n",
                 ),
-                _visible({**(one.get("inputSchema") or {}), "type": "object"}),
-                None if one.get("outputSchema") is None else _visible(one["outputSchema"]),
+                _visible({**(listed_tool.get("inputSchema") or {}), "type": "object"}),
+                None if listed_tool.get("outputSchema") is None else _visible(listed_tool["outputSchema"]),
             )
         except (RecursionError, ValueError, TypeError):
             notices.append(f"{shown}: left out; its schema is nested too deeply")
@@ -94,7 +95,7 @@ def read_definitions(server: str, listed: Sequence[Mapping[str, Any]]) -> Defini
             limit = f"{MAX_BYTES:,} bytes" if size > MAX_BYTES else f"{MAX_ROWS:,} lines"
             raise ToolFailed(f"its definitions are more than {limit}: too much to review")
         # Some servers give the root another type than object; arguments always are an object.
-        root_type = (one.get("inputSchema") or {}).get("type", "object")
+        root_type = (listed_tool.get("inputSchema") or {}).get("type", "object")
         problem = None if root_type == "object" else "its arguments are not an object"
         problem = problem or check_schema(tool.input_schema)
         problem = problem or (check_schema(tool.output_schema) if tool.output_schema is not None else None)
@@ -104,7 +105,7 @@ def read_definitions(server: str, listed: Sequence[Mapping[str, Any]]) -> Defini
             notices.append(f"{shown}: left out; {problem}")
         else:
             tools[tool.known_as] = tool
-    accepted = tuple(sorted(tools.values(), key=lambda one: one.known_as))
+    accepted = tuple(sorted(tools.values(), key=lambda tool: tool.known_as))
     encoded = msgspec.json.encode([server, *accepted], order="deterministic")
     return Definitions(f"sha256:{hashlib.sha256(encoded).hexdigest()}", accepted, tuple(notices))
 

@@ -2,28 +2,31 @@
 
 Importing it takes seconds, so only a connection that starts imports this module. The SDK's own check of results is not
 used: it evaluates untrusted patterns without a time limit.
+
+The SDK also refuses a whole answer for a single block of content that its protocol version does not have. clew leaves
+out only that block (``tool.py``), so content travels in the answer's ``_meta``, which the SDK does not validate.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import httpx2
 from mcp import Client, types
 from mcp.client.subscriptions import ResourceUpdated, ToolsListChanged
 from mcp.shared.exceptions import MCPError
+from mcp.shared.message import SessionMessage
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter, ValidationError
 
 from clew._version import __version__
 from clew.errors import ToolFailed
 from clew.mcp_server import McpServer
-from clew.tools.mcp.content import restore_content, with_content_in_meta
 from clew.tools.mcp.http import open_http
 from clew.tools.mcp.stdio import open_stdio
 from clew.tools.mcp.wire import Wire
@@ -32,16 +35,18 @@ from clew.tools.process.program import Program
 
 __all__ = ["ConnectionLost", "call_tool", "connect", "list_tools", "listen"]
 
+_Transport: TypeAlias = AbstractAsyncContextManager[tuple[Any, Any]]
 _ANSWER: Final[TypeAdapter[Any]] = TypeAdapter(types.CallToolResult | types.InputRequiredResult)
 _LOST_MESSAGES: Final = ("Session terminated", "Connection closed")
 _MAX_PAGES: Final = 20
+_CONTENT_KEY: Final = "clew/content"
 
 
 class ConnectionLost(Exception):
     """The connection was lost."""
 
 
-@contextlib.asynccontextmanager
+@asynccontextmanager
 async def connect(
     server: McpServer, folder: Path, filled: Mapping[str, str], wire: Wire, on_change: Callable[[Any], None]
 ) -> AsyncIterator[Client]:
@@ -59,10 +64,59 @@ async def connect(
         transport = open_stdio(Program(argv=argv, cwd=folder, env=env, timeout_ms=0), wire)
     # Neither sampling nor elicitation nor roots are offered: a server that requests them is refused.
     me = types.Implementation(name="clew", version=__version__)
-    async with Client(
-        with_content_in_meta(transport), message_handler=on_message, client_info=me, cache=None
-    ) as client:
+    transport = _with_content_in_meta(transport)
+    async with Client(transport, message_handler=on_message, client_info=me, cache=None) as client:
         yield client
+
+
+@asynccontextmanager
+async def _with_content_in_meta(transport: _Transport) -> AsyncIterator[tuple[Any, Any]]:
+    """Wrap a transport so that the SDK accepts answers with any content."""
+    async with transport as (reading, writing):
+        yield _ContentStream(reading), writing
+
+
+class _ContentStream:
+    """A stream for the SDK to read, with the methods its protocol asks for."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    @property
+    def last_context(self) -> Any:
+        return getattr(self._inner, "last_context", None)
+
+    async def receive(self) -> SessionMessage | Exception:
+        return _move_content(await self._inner.receive())
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    def __aiter__(self) -> _ContentStream:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        return _move_content(await self._inner.__anext__())
+
+    async def __aenter__(self) -> _ContentStream:
+        await self._inner.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: Any) -> bool | None:
+        suppressed: bool | None = await self._inner.__aexit__(*error)
+        return suppressed
+
+
+def _move_content(item: SessionMessage | Exception) -> SessionMessage | Exception:
+    if isinstance(item, SessionMessage) and isinstance(item.message, types.JSONRPCResponse):
+        result = item.message.result
+        content, meta = result.get("content"), result.get("_meta") or {}
+        if isinstance(meta, dict):
+            # The server must not set this key.
+            meta.pop(_CONTENT_KEY, None)
+            if isinstance(content, list):
+                result |= {"content": [], "_meta": {**meta, _CONTENT_KEY: content}}
+    return item
 
 
 async def list_tools(client: Client) -> list[dict[str, Any]]:
@@ -102,7 +156,19 @@ async def call_tool(
         raise ConnectionLost from error
     if isinstance(answer, types.InputRequiredResult):
         raise ToolFailed("the server asks for more input than the call's arguments, which clew does not support")
-    return restore_content(answer.model_dump(by_alias=True, mode="json", exclude_none=True))
+    return _restore_content(answer.model_dump(by_alias=True, mode="json", exclude_none=True))
+
+
+def _restore_content(answer: dict[str, Any]) -> dict[str, Any]:
+    """Return an answer that passed the SDK, with its content restored."""
+    meta = dict(answer.get("_meta") or {})
+    if _CONTENT_KEY not in meta:
+        return answer
+    return {**answer, "content": meta.pop(_CONTENT_KEY), "_meta": meta}
+
+
+def _first_line(error: Exception) -> str:
+    return " ".join(str(error).splitlines()[:3])[:400]
 
 
 async def listen(client: Client, uris: Sequence[str], on_change: Callable[[str | None], None]) -> None:
@@ -123,7 +189,3 @@ async def listen(client: Client, uris: Sequence[str], on_change: Callable[[str |
         await client.session.send_request(request, types.EmptyResult)
     # Notifications that are not wanted any more are ignored, so there is no need to unsubscribe.
     await asyncio.Event().wait()
-
-
-def _first_line(error: Exception) -> str:
-    return " ".join(str(error).splitlines()[:3])[:400]

@@ -39,9 +39,9 @@ class McpServers:
         self._ending: set[asyncio.Task[None]] = set()
 
     def names(self, scope: ServerScope) -> tuple[str, ...]:
-        return tuple(name for name, server, _ in self._of(scope) if server.enabled)
+        return tuple(name for name, server, _ in self._servers_of(scope) if server.enabled)
 
-    def _of(self, scope: ServerScope) -> Iterator[tuple[str, McpServer, Source]]:
+    def _servers_of(self, scope: ServerScope) -> Iterator[tuple[str, McpServer, Source]]:
         """Yield the servers by name; a session's own take precedence over its agent's, and these over the host's. An
         owner gets no program that is not marked for owners: it would run as the server's user."""
         found: dict[str, tuple[McpServer, Source]] = {
@@ -59,26 +59,30 @@ class McpServers:
                 yield name, server, source
 
     async def serve(self, scope: ServerScope, names: tuple[str, ...]) -> tuple[ServedTools, ...]:
-        found = [self._connection(scope, name, server) for name, server, _ in self._of(scope) if name in names]
+        found = [self._connection(scope, name, server) for name, server, _ in self._servers_of(scope) if name in names]
         loop = asyncio.get_running_loop()
         # An idle server whose definitions are known is started by the first call.
-        tasks = {one: loop.create_task(one.ready()) for one in found if one.known is None or one.is_stale}
+        tasks = {
+            connection: loop.create_task(connection.ready())
+            for connection in found
+            if connection.known is None or connection.is_stale
+        }
         try:
             # Bounded by each server's start timeout; one that fails is not started again for longer than that.
             await asyncio.gather(*tasks.values(), return_exceptions=True)
         finally:
             for task in tasks.values():
                 task.cancel()
-        return tuple(_served(one, tasks.get(one)) for one in found)
+        return tuple(_served(connection, tasks.get(connection)) for connection in found)
 
     async def refresh(self, scope: ServerScope, name: str) -> None:
-        server = next(server for one, server, _ in self._of(scope) if one == name)
+        server = next(server for server_name, server, _ in self._servers_of(scope) if server_name == name)
         connection = self._connection(scope, name, server)
         with contextlib.suppress(ToolFailed):
             await connection.ready(refresh=True)
 
     def late_tool(self, scope: ServerScope, name: str) -> Tool | None:
-        for server_name, server, _ in self._of(scope):
+        for server_name, server, _ in self._servers_of(scope):
             if server.enabled and name == placeholder_name(server_name):
                 connection = self._connection(scope, server_name, server)
                 return PlaceholderTool(connection, connection.known)
@@ -87,7 +91,7 @@ class McpServers:
         return None
 
     def states(self, scope: ServerScope) -> tuple[ServerState, ...]:
-        return tuple(self._state(name, server, source) for name, server, source in self._of(scope))
+        return tuple(self._state(name, server, source) for name, server, source in self._servers_of(scope))
 
     def subscribe(
         self,
@@ -97,8 +101,8 @@ class McpServers:
         on_change: Callable[[], None],
         on_problem: Callable[[str | None], None],
     ) -> ResourceSubscription:
-        for one, server, _ in self._of(scope):
-            if one == name and server.enabled:
+        for server_name, server, _ in self._servers_of(scope):
+            if server_name == name and server.enabled:
                 return self._connection(scope, name, server).subscribe(uri, on_change, on_problem)
         raise InvalidInput(f"no MCP server named {name!r}", server=name)
 
@@ -126,7 +130,7 @@ class McpServers:
         key = (name, msgspec.json.encode(server).decode(), scope.owner or "", str(scope.workspace or ""), own)
         connection = self._connections.pop(key, None)
         if connection is None:
-            idle = [old for old, one in self._connections.items() if not one.is_busy]
+            idle = [old for old, other in self._connections.items() if not other.is_busy]
             if len(self._connections) >= _MAX_CONNECTIONS and idle:
                 self._drop(idle[0])
             connection = Connection(name, server, scope.workspace, self._clock)
@@ -140,23 +144,24 @@ class McpServers:
 
     def _state(self, name: str, server: McpServer, source: Source) -> ServerState:
         encoded = msgspec.json.encode(server).decode()
-        connections = [one for key, one in self._connections.items() if key[:2] == (name, encoded)]
+        connections = [connection for key, connection in self._connections.items() if key[:2] == (name, encoded)]
         # A failure takes precedence; otherwise the connection used last counts.
         last = next(
-            (one for one in reversed(connections) if one.state == "failed"), connections[-1] if connections else None
+            (connection for connection in reversed(connections) if connection.state == "failed"),
+            connections[-1] if connections else None,
         )
-        known = next((one.known for one in reversed(connections) if one.known is not None), None)
+        known = next((connection.known for connection in reversed(connections) if connection.known is not None), None)
         return ServerState(
             name=name,
             kind="url" if server.url is not None else "command",
             target=server.url or " ".join((server.command or "", *server.args)),
             source=source,
             state="off" if not server.enabled else "idle" if last is None else last.state,
-            runs=sum(one.state == "ready" for one in connections),
+            runs=sum(connection.state == "ready" for connection in connections),
             error=last.error if last is not None else None,
             digest=known.digest if known is not None else None,
             trusted=server.trust or (known is not None and server.pin == known.digest),
-            tools=tuple(one.known_as for one in known.tools) if known is not None else (),
+            tools=tuple(tool.known_as for tool in known.tools) if known is not None else (),
             told=known.as_text if known is not None else "",
             notices=known.notices if known is not None else (),
         )
@@ -176,7 +181,7 @@ def _served(connection: Connection, starting: asyncio.Task[Definitions] | None) 
     return ServedTools(
         name=connection.name,
         placeholder=PlaceholderTool(connection, known),
-        tools=tuple(ServerTool(connection, one.known_as, known) for one in known.tools),
+        tools=tuple(ServerTool(connection, tool.known_as, known) for tool in known.tools),
         digest=known.digest,
         trusted=is_trusted(connection, known.digest),
     )

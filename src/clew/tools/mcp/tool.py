@@ -1,23 +1,34 @@
-"""The tools of an MCP server, and its placeholder tool, as a run uses them."""
+"""The tools of an MCP server, and its placeholder tool, as a run uses them.
+
+Text in an answer stays text, bytes become files, and an error is raised as ``ToolFailed``.
+"""
 
 from __future__ import annotations
 
+import base64
+import binascii
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from clew.errors import PermissionDenied, ToolFailed
-from clew.tools.base import Change, ToolContext, ToolOutput, target_of_arguments
+from clew.escape import escape_invisible
+from clew.tools.arguments import check_value
+from clew.tools.base import Change, File, ToolContext, ToolOutput, target_of_arguments
 from clew.tools.mcp.connection import Connection
 from clew.tools.mcp.definitions import Definition, Definitions, placeholder_name
-from clew.tools.mcp.results import read_result
 from clew.tools.mcp_tools import ALLOWED
+from clew.tools.output import fit_text, to_output
 from clew.transcript.rule import Target
 
 __all__ = ["PlaceholderTool", "ServerTool", "is_trusted"]
 
 _NO_ARGUMENTS: Final[dict[str, Any]] = {"type": "object", "properties": {}, "additionalProperties": False}
+_CONTENT_KINDS: Final = frozenset({"text", "image", "audio", "resource", "resource_link"})
+_MAX_KIND_CHARS: Final = 64
 
 
 def is_trusted(connection: Connection, digest: str) -> bool:
@@ -53,7 +64,7 @@ class ServerTool:
         if definition is None:
             raise ToolFailed(f"the MCP server {self._connection.name} no longer has this tool")
         answer = await self._connection.call(definition.name, args, context.report, known)
-        return await read_result(answer, definition, context)
+        return await _read_result(answer, definition, context)
 
     async def _check(self, digest: str, context: ToolContext) -> None:
         """Refuse definitions that were not reviewed: the tool may have changed under the same name."""
@@ -65,6 +76,72 @@ class ServerTool:
         except PermissionDenied as error:
             message = f"the MCP server {server} has changed its tools, and they have not been reviewed"
             raise ToolFailed(f"{message}; call {placeholder_name(server)} to have them reviewed") from error
+
+
+async def _read_result(result: Mapping[str, Any], definition: Definition, context: ToolContext) -> ToolOutput:
+    """Return the tool output for a server's JSON answer. Raises ``ToolFailed`` for an error, and for results that do
+    not fit the server's own schema."""
+    stem = definition.known_as
+    files: list[File] = []
+    shown = "\n".join([_as_text(block, files.append) for block in result.get("content") or ()])
+    text = await fit_text(shown, context, stem)
+    if result.get("isError"):
+        raise ToolFailed(text or f"{stem} failed and did not say why")
+    structured = result.get("structuredContent")
+    if definition.output_schema is not None:
+        problem = "are missing" if structured is None else check_value(definition.output_schema, structured)
+        if problem is not None:
+            raise ToolFailed(f"the call was made, but its results {problem}: they do not fit the server's own schema")
+    if structured is None or _repeats(shown, structured):
+        return ToolOutput({"text": text}, files=tuple(files))
+    whole = await to_output({"text": text, "result": structured} if text else structured, context, stem)
+    return msgspec.structs.replace(whole, files=tuple(files))
+
+
+def _as_text(block: Any, add_file: Callable[[File], None]) -> str:
+    """Return a block of content as text. Bytes are stored as a file and replaced by its name; unknown content is
+    replaced by a note."""
+    match block:
+        case {"type": "text", "text": str(text)}:
+            return text
+        case {"type": "image" | "audio" as kind, "data": str(data)}:
+            return _file(data, block.get("mimeType"), kind, add_file)
+        case {"type": "resource", "resource": {"uri": str(uri), "text": str(text)}}:
+            return f"[{uri}]\n{text}"
+        case {"type": "resource", "resource": {"uri": str(uri), "blob": str(data)} as resource}:
+            return _file(data, resource.get("mimeType"), uri, add_file)
+        case {"type": "resource_link", "uri": str(uri)}:
+            named = (block.get("name"), uri, block.get("description"))
+            return f"[{': '.join(one for one in named if isinstance(one, str) and one)}]"
+        case {"type": str(kind)} if kind in _CONTENT_KINDS:
+            return f"[left out: malformed content of type {kind}]"
+        case {"type": str(kind)}:
+            return f"[left out: content of unknown type {escape_invisible(kind[:_MAX_KIND_CHARS])}]"
+    return "[left out: content without a type]"
+
+
+def _file(data: str, media_type: object, name: str, add_file: Callable[[File], None]) -> str:
+    named = media_type if isinstance(media_type, str) else None
+    try:
+        file = File(base64.b64decode(data, validate=True), media_type=named, name=escape_invisible(name))
+    except (binascii.Error, ValueError):
+        return f"[{name}: invalid base64]"
+    add_file(file)
+    return file.mark
+
+
+def _repeats(text: str, structured: Any) -> bool:
+    """Return whether the text only repeats the structured content, as servers do for older clients. A result that is
+    not an object is wrapped in one."""
+    if structured == {"result": text}:
+        return True
+    try:
+        return msgspec.json.decode(text) in (
+            structured,
+            structured.get("result") if len(structured) == 1 else structured,
+        )
+    except (msgspec.DecodeError, AttributeError, TypeError):
+        return False
 
 
 class PlaceholderTool:

@@ -9,7 +9,7 @@ from typing import Final
 
 __all__ = ["environment"]
 
-_PASSED_ON: Final = ("PATH", "HOME", "LANG", "TMPDIR", "USER")
+_INHERITED: Final = ("PATH", "HOME", "LANG", "TMPDIR", "USER")
 # git must not use a bare repository that it finds in a folder: its config could name programs to run. Nor may a `.git`
 # from an archive start a monitor. Filters and drivers in its config still run: their names are unknown.
 _GIT: Final = {
@@ -27,7 +27,7 @@ def environment(host: Mapping[str, str]) -> dict[str, str]:
 
     Relative entries of the path are left out: a file `ls` in the workspace must not replace `ls`.
     """
-    variables = {name: value for name, value in host.items() if name in _PASSED_ON or name.startswith("LC_")}
+    variables = {name: value for name, value in host.items() if name in _INHERITED or name.startswith("LC_")}
     absolute = os.pathsep.join(filter(os.path.isabs, variables.pop("PATH", "").split(os.pathsep)))
     variables["PATH"] = absolute or os.defpath
     return {**{k: v for k, v in variables.items() if not _SECRET.search(k)}, "TERM": "dumb", **_GIT}

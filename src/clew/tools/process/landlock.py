@@ -1,9 +1,9 @@
-"""Fences of the Linux kernel around one process and all it starts, by system calls alone.
+"""Restrictions by the Linux kernel for one process and all it starts, set up by system calls alone.
 
-Landlock says which files may be touched; a filter of system calls leaves no sockets but local ones. Both hold for the
-rest of the process's life and cannot be taken off. What should be fenced in is ``sandbox.py``'s to say.
+Landlock restricts the files that can be accessed; a filter of system calls allows only local sockets. Neither can be
+removed while the process lives. ``sandbox.py`` and ``owner_sandbox.py`` decide what is restricted.
 
-``supervisor.py`` imports this beside itself, in a bare interpreter: it stands on the standard library only.
+``supervisor.py`` imports this module, in a bare interpreter: it uses the standard library only.
 """
 
 from __future__ import annotations
@@ -22,37 +22,37 @@ if TYPE_CHECKING:
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _NO_NEW_PRIVILEGES, _SET_SECCOMP, _FILTER = 38, 22, 2
 _DROP_CAPABILITY = 24
-# To trace processes, to administer, to measure: each lets root look into a process that Landlock keeps from others.
-_LOOKING_INTO = (19, 21, 38)
-# Capabilities that an owner's program keeps under root: those to write in a workspace that belongs to another user.
-_OF_ROOT_INSIDE = (0, 1, 3, 4)
+# SYS_PTRACE, SYS_ADMIN, PERFMON: with any of them root can inspect a process that Landlock protects from others.
+_INSPECTING = (19, 21, 38)
+# The capabilities an owner's program keeps if the server runs as root: to write in a workspace of another user.
+_OWNER_CAPABILITIES = (0, 1, 3, 4)
 
 # Rights over files, by their bits; which of them a kernel knows depends on its ABI.
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = (1 << bit for bit in range(4))
 _TRUNCATE, _IOCTL_DEV = 1 << 14, 1 << 15
 _RIGHTS = {3: (1 << 15) - 1, 4: (1 << 15) - 1}
 _ALL = (1 << 16) - 1
-_OF_A_FILE = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
+_FILE_RIGHTS = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
 _TCP = 3
 _SCOPES = 3
 
 LEAST_ABI = 3
-"""Below it a file could be cut short by its name, whatever the rules say."""
+"""Earlier versions do not restrict truncating a file by its path."""
 
 # For the filter: the audit number of the machine's architecture and the number of its `socket` call.
 _MACHINES = {"x86_64": (0xC000003E, 41), "aarch64": (0xC00000B7, 198)}
 _IO_URING_SETUP = 425
 _LOCAL_FAMILIES = (1, 16)
-# Landlock knows nothing of them. Limits and scheduling of another process: prlimit64, sched_setaffinity,
-# sched_setscheduler, sched_setparam, sched_setattr, allowed for oneself; and setpriority, ioprio_set, and the keys of
-# the kernel's keyring (keyctl, add_key, request_key), which are the server's, too.
-_OF_ONESELF = {"x86_64": (302, 203, 144, 142, 314), "aarch64": (261, 122, 119, 118, 274)}
+# Calls that Landlock does not restrict. Those that set limits and scheduling of a process, allowed only for the caller
+# itself: prlimit64, sched_setaffinity, sched_setscheduler, sched_setparam, sched_setattr. Those always refused:
+# setpriority, ioprio_set, and the kernel's keyring (keyctl, add_key, request_key), which also holds the server's keys.
+_SELF_ONLY = {"x86_64": (302, 203, 144, 142, 314), "aarch64": (261, 122, 119, 118, 274)}
 _REFUSED = {"x86_64": (141, 251, 250, 248, 249), "aarch64": (140, 30, 219, 217, 218)}
 
-
-# A program with the rights of its file's owner would be the server's user for every other user of the machine. Calls
-# that set a mode, with the argument that holds it; those that do where they create a file, with that of their flags:
-# chmod, fchmod, fchmodat, fchmodat2, creat, mknod, mknodat; open, openat. What openat2 is asked cannot be seen.
+# A setuid program made here would let every user of the machine act as the server's user. Calls that set a mode, with
+# the index of the argument that contains it: chmod, fchmod, fchmodat, fchmodat2, creat, mknod, mknodat. Calls that set
+# one only if they create a file, with the index of their flags first: open, openat. The filter cannot read the
+# arguments of openat2.
 _SET_MODE = {
     "x86_64": ((90, 1), (91, 1), (268, 2), (452, 2), (85, 1), (133, 1), (259, 2)),
     "aarch64": ((52, 1), (53, 2), (452, 2), (33, 2)),
@@ -63,7 +63,7 @@ _SETUID_OR_SETGID, _CREATING = 0o6000, 0o100 | 0o20000000
 
 
 def landlock_abi() -> int:
-    """Which version of Landlock the kernel has; 0 for none."""
+    """Return the version of the kernel's Landlock; 0 if it has none."""
     if sys.platform != "linux":
         return 0
     version: int = ctypes.CDLL(None).syscall(_CREATE_RULESET, None, 0, 1)
@@ -75,9 +75,9 @@ def can_filter_sockets() -> bool:
 
 
 def restrict(fence: Mapping[str, Any]) -> None:
-    """Fence this process in: ``write``, ``read``, ``devices`` and ``list`` are paths, ``network`` leaves it one.
+    """Restrict this process: ``write``, ``read``, ``devices`` and ``list`` are paths, ``network`` allows the network.
 
-    ``apart`` is for an owner's program: other processes, and the rights of root, are out of reach as well.
+    With ``apart``, for an owner's program, it cannot affect other processes or use capabilities of root either.
     """
     abi = landlock_abi()
     if abi < LEAST_ABI:
@@ -98,20 +98,20 @@ def restrict(fence: Mapping[str, Any]) -> None:
             try:
                 handle = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
             except OSError:
-                continue  # It is gone, or this user may not pass to it: then there is nothing to allow.
+                continue  # It does not exist, or this user cannot reach it: nothing to allow.
             try:
                 is_folder = stat.S_ISDIR(os.stat(handle).st_mode)
-                if granted := allowed & rights & (_ALL if is_folder else _OF_A_FILE):
+                if granted := allowed & rights & (_ALL if is_folder else _FILE_RIGHTS):
                     _call(_ADD_RULE, ctypes.c_int(ruleset), 1, struct.pack("=Qi", granted, handle), 0)
             finally:
                 os.close(handle)
-    # Who is not root has none of these to lose, and is refused.
-    dropped = [one for one in range(64) if one not in _OF_ROOT_INSIDE] if fence["apart"] else _LOOKING_INTO
+    # Without root there are no capabilities to drop, and the call fails.
+    dropped = [number for number in range(64) if number not in _OWNER_CAPABILITIES] if fence["apart"] else _INSPECTING
     for capability in dropped:
         ctypes.CDLL(None).prctl(_DROP_CAPABILITY, capability, 0, 0, 0)
     if ctypes.CDLL(None).prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0) != 0:
         raise OSError("the kernel did not promise that privileges stay as they are")
-    # From here on nothing can be opened that is not allowed, so all rules must have been added.
+    # From here on only allowed files can be opened, so all rules must have been added.
     _call(_RESTRICT_SELF, ctypes.c_int(ruleset), 0)
     os.close(ruleset)
     if not fence["network"] and can_filter_sockets():
@@ -129,28 +129,28 @@ def _call(number: int, *arguments: object) -> int:
 
 def _filter_calls(*, apart: bool) -> None:
     program = filter_program(apart=apart)
-    held = ctypes.create_string_buffer(program, len(program))
-    described = struct.pack("HxxxxxxQ", len(program) // 8, ctypes.addressof(held))
+    buffer = ctypes.create_string_buffer(program, len(program))
+    described = struct.pack("HxxxxxxQ", len(program) // 8, ctypes.addressof(buffer))
     if ctypes.CDLL(None, use_errno=True).prctl(_SET_SECCOMP, _FILTER, described, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "the kernel refused the filter that keeps a program from the network")
 
 
 def filter_program(*, apart: bool) -> bytes:
-    """Return a filter that leaves no socket but a local one: Landlock knows TCP alone. The queue through which sockets
-    could be had goes, too.
+    """Return a filter that allows only local sockets, since Landlock restricts only TCP. It refuses io_uring, through
+    which sockets could be opened.
 
-    With ``apart`` no call that changes another process, either, and none that makes a program run as its owner.
+    With ``apart`` it also refuses calls that change another process or make a setuid program.
     """
     name = os.uname().machine
     machine, socket = _MACHINES[name]
     load, equal, at_least, has_bit, answer = 0x20, 0x15, 0x35, 0x45, 0x06
     refuse, allow = (answer, 0x00050000 | 13, 0, 0), (answer, 0x7FFF0000, 0, 0)
-    # Each step: what to do, its value, and how many steps are left out when it holds and when it does not. What is
-    # loaded: the architecture, the number of the call, its first argument.
+    # Each step: the operation, its value, and how many steps to skip if it is true and if it is false. Loaded are the
+    # architecture (4), the number of the call (0), and its arguments (from 16 on, 8 bytes each).
     steps = [(load, 4, 0, 0), (equal, machine, 1, 0), refuse, (load, 0, 0, 0), (at_least, 0x40000000, 0, 1), refuse]
     for number in (_IO_URING_SETUP, *(_REFUSED[name] if apart else ())):
         steps += [(equal, number, 0, 1), refuse]
-    for number in _OF_ONESELF[name] if apart else ():
+    for number in _SELF_ONLY[name] if apart else ():
         steps += [(equal, number, 0, 4), (load, 16, 0, 0), (equal, 0, 0, 1), allow, refuse]
     for number, mode in _SET_MODE[name] if apart else ():
         steps += [(equal, number, 0, 4), (load, 16 + 8 * mode, 0, 0), (has_bit, _SETUID_OR_SETGID, 0, 1), refuse, allow]
@@ -158,7 +158,7 @@ def filter_program(*, apart: bool) -> bytes:
         steps += [(equal, number, 0, 6), (load, 16 + 8 * flags, 0, 0), (has_bit, _CREATING, 0, 3)]
         steps += [(load, 16 + 8 * mode, 0, 0), (has_bit, _SETUID_OR_SETGID, 0, 1), refuse, allow]
     if apart:
-        # As by a kernel that does not know it: programs then use openat.
+        # Fail as on a kernel without it: programs then use openat.
         steps += [(equal, _OPENAT2, 0, 1), (answer, 0x00050000 | 38, 0, 0)]
     steps += [(equal, socket, 0, 4), (load, 16, 0, 0), (equal, _LOCAL_FAMILIES[0], 2, 0)]
     steps += [(equal, _LOCAL_FAMILIES[1], 1, 0), refuse, allow]

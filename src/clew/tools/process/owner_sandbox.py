@@ -1,9 +1,10 @@
-"""The sandbox around the commands of an owner's session: the owner is not the person who runs the server.
+"""The sandbox for commands in an owner's session, since the owner is not the person who runs the server.
 
-Inside there are the workspace, a TMPDIR and a HOME that last for one call, and the folders of the system that programs
-are run from. Nothing else exists inside: no home folder, no other owner's files, nothing of clew's, no socket outside.
-There is no network, no other process can be reached, and the environment holds nothing of the server's. Namespaces
-with Landlock provide it where the kernel has both, bubblewrap where it is installed; elsewhere no command runs.
+A command sees the workspace, a TMPDIR and a HOME that exist for one call, and the system folders with programs and
+libraries. It sees no home folder, no other owner's files, no files of clew, and no socket outside the sandbox. It has
+no network, cannot reach other processes, and gets none of the server's environment variables. The sandbox is made of
+namespaces and Landlock if the kernel has both, otherwise by bubblewrap if it is installed; with neither, no command
+runs.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ from clew.tools.process.program import Program, run_blocking
 __all__ = ["OwnerSandbox", "find_owner_sandbox"]
 
 _LEAST_ABI: Final = 6
-"""Below it Landlock leaves signals to other processes alone."""
+"""Earlier versions of Landlock do not restrict signals to other processes."""
 _PROBE_MS: Final = 10_000
 
-# What programs are run from. Nothing of /etc but what has no secret in it.
+# Folders with programs and libraries, and the files of /etc that contain no secrets.
 _SYSTEM: Final = (
     *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"),
     *("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives"),
@@ -50,16 +51,16 @@ _ENVIRONMENT: Final = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     "HOME": _HOME,
     "TMPDIR": "/tmp",
-    # The system's own settings of git are not there, and may hold how to sign in.
+    # Git's system-wide settings are outside the sandbox, and may contain credentials.
     "GIT_CONFIG_NOSYSTEM": "1",
 }
-_PASSED_ON: Final = ("LANG", "LC_ALL", "LC_CTYPE", "TERM")
-# Nothing runs where the folder is not the one that was checked: its name may lead elsewhere meanwhile.
+_INHERITED: Final = ("LANG", "LC_ALL", "LC_CTYPE", "TERM")
+# Run nothing if the folder is not the checked one: its path may have been changed to another folder since.
 _SAME_FOLDER: Final = '[ "$(stat -c %d:%i .)" = "$1" ] || { echo "the workspace leads elsewhere now"; exit 126; }; '
 
 
 class OwnerSandbox(msgspec.Struct, frozen=True):
-    """The mechanism on this machine: ``by`` is None if there is none; ``why`` then lists what was tried."""
+    """The mechanism available on this machine. If ``by`` is None there is none, and ``why`` lists what was tried."""
 
     by: Literal["landlock", "bubblewrap"] | None
     program: str = ""
@@ -67,7 +68,7 @@ class OwnerSandbox(msgspec.Struct, frozen=True):
 
     @property
     def here(self) -> str:
-        """Return how this machine provides it, as the end of a sentence."""
+        """Return how this machine provides the sandbox, as the end of a sentence."""
         if self.by is None:
             return f"this machine cannot provide it, so bash is refused: {self.why}"
         return f"this machine provides it with {'Landlock and namespaces' if self.by == 'landlock' else 'bubblewrap'}"
@@ -79,10 +80,10 @@ class OwnerSandbox(msgspec.Struct, frozen=True):
         closed: Sequence[str],
         readable: Sequence[Path] = (),
     ) -> Program:
-        """Return the program inside the sandbox. Raise ``ToolFailed`` where it cannot be provided.
+        """Return the program inside the sandbox. Raise ``ToolFailed`` if this machine cannot provide it.
 
-        ``scratch`` is an empty folder that goes after the call, ``closed`` are clew's own places, and ``readable``
-        folders that may be read.
+        ``scratch`` is an empty folder that the caller removes after the call, ``closed`` are the paths of clew's own
+        files, and ``readable`` are folders that may also be read.
         """
         if self.by is None:
             raise ToolFailed(
@@ -92,42 +93,42 @@ class OwnerSandbox(msgspec.Struct, frozen=True):
         workspace = str(program.cwd)
         if leads_elsewhere(workspace):
             raise ToolFailed(f"the workspace {workspace} leads elsewhere now; nothing was run")
-        for place in closed:
-            if any(_overlap(place, given) for given in (workspace, *_SYSTEM)):
+        for private in closed:
+            if any(_overlap(private, given) for given in (workspace, *_SYSTEM)):
                 raise ToolFailed(
-                    f"{place} belongs to clew and overlaps a folder that this command would get; "
+                    f"{private} belongs to clew and overlaps a folder that this command would get; "
                     "nothing was run. Use another workspace, or keep the store elsewhere."
                 )
         scratch = Path(os.path.realpath(scratch))
-        own = {"/tmp": str(scratch / "tmp"), "/dev/shm": str(scratch / "shm")}
+        writable = {"/tmp": str(scratch / "tmp"), "/dev/shm": str(scratch / "shm")}
         for folder in (scratch / "tmp" / "home", scratch / "shm", scratch / "root"):
             folder.mkdir(parents=True)
-        env = {name: value for name, value in program.env.items() if name in _PASSED_ON or name.startswith("GIT_")}
+        env = {name: value for name, value in program.env.items() if name in _INHERITED or name.startswith("GIT_")}
         env |= _ENVIRONMENT
-        read = [*_SYSTEM, *(os.path.realpath(one) for one in readable)]
+        read = [*_SYSTEM, *(os.path.realpath(folder) for folder in readable)]
         if self.by == "bubblewrap":
-            argv = (*self._wrapping(workspace, own, read), *program.argv)
+            argv = (*self._wrapping(workspace, writable, read), *program.argv)
             if can_filter_sockets():
                 (scratch / "filter").write_bytes(filter_program(apart=True))
                 opened = ("/bin/sh", "-c", 'exec "$@" 9< "$0"', str(scratch / "filter"))
                 argv = (*opened, argv[0], "--seccomp", "9", *argv[1:])
             return msgspec.structs.replace(program, argv=argv, env=env)
         fence = {
-            "write": [workspace, *own],
+            "write": [workspace, *writable],
             "read": [*read, *_ABOUT_THE_MACHINE],
             "devices": list(_DEVICES),
-            # Names can be listed in all of these but the processes of the machine.
+            # Folders whose names can be listed: all of them except /proc, which would show other processes.
             "list": sorted({f"/{path.split('/')[1]}" for path in (workspace, "/dev/", *read)} - {"/", "/proc"}),
             "network": False,
             "apart": str(scratch / "root"),
-            "scratch": own,
+            "scratch": writable,
         }
         return msgspec.structs.replace(program, env=env, fence=fence)
 
-    def _wrapping(self, workspace: str, own: Mapping[str, str], read: Sequence[str]) -> Iterator[str]:
+    def _wrapping(self, workspace: str, writable: Mapping[str, str], read: Sequence[str]) -> Iterator[str]:
         yield from (self.program, "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL")
         yield from ("--proc", "/proc", "--dev", "/dev")
-        for path, source in own.items():
+        for path, source in writable.items():
             yield from ("--bind", source, path)
         for path in read:
             if os.path.islink(path):
@@ -161,19 +162,19 @@ def find_owner_sandbox() -> OwnerSandbox:
 
 
 def _problem(sandbox: OwnerSandbox) -> str | None:
-    """Return why commands do not run in it on this machine; None if they do."""
-    said: list[bytes] = []
+    """Return why commands do not run in the sandbox on this machine; None if they do."""
+    output: list[bytes] = []
     with tempfile.TemporaryDirectory(prefix="clew-", ignore_cleanup_errors=True) as folder:
         work, scratch = Path(folder).resolve() / "work", Path(folder).resolve() / "scratch"
         work.mkdir()
         program = Program(argv=["/bin/bash", "-c", "exit 0"], cwd=work, env={}, timeout_ms=_PROBE_MS)
         try:
-            ending = run_blocking(sandbox.around(program, scratch, ()), said.append, threading.Event())
+            ending = run_blocking(sandbox.around(program, scratch, ()), output.append, threading.Event())
         except ToolFailed as error:
             return str(error)
-    text = b"".join(said).decode("utf-8", "replace").strip()
+    text = b"".join(output).decode("utf-8", "replace").strip()
     return None if ending.exit_code == 0 else text or f"it ended with exit code {ending.exit_code}"
 
 
-def _overlap(one: str, other: str) -> bool:
-    return Path(one).is_relative_to(other) or Path(other).is_relative_to(one)
+def _overlap(path: str, other: str) -> bool:
+    return Path(path).is_relative_to(other) or Path(other).is_relative_to(path)

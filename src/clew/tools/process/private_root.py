@@ -1,9 +1,9 @@
-"""A file system of its own for one process and all it starts: it holds what it is given, and nothing else.
+"""A private file system for one process and all it starts, with only the paths that are passed in.
 
-Namespaces of the Linux kernel, by system calls alone. A path that is not given does not exist inside, so neither its
-content nor its mode, its times or a socket can be reached. ``owner_sandbox.py`` decides what is given.
+It is made of namespaces of the Linux kernel, by system calls alone. Other paths do not exist inside, so their content,
+mode, times and sockets cannot be reached. ``owner_sandbox.py`` decides which paths are passed in.
 
-``supervisor.py`` imports this next to itself, in a bare interpreter: it uses the standard library only.
+``supervisor.py`` imports this module, in a bare interpreter: it uses the standard library only.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 _NEW_MOUNTS, _NEW_IPC, _NEW_USER, _NEW_NETWORK = 0x00020000, 0x08000000, 0x10000000, 0x40000000
 _NO_SETUID, _BIND, _RECURSIVE, _PRIVATE, _DETACH = 2, 4096, 16384, 1 << 18, 2
-# The same numbers on every architecture that the filter of system calls knows.
+# These numbers are the same on every architecture that the filter of system calls supports.
 _MOUNT_SETATTR, _READ_ONLY_ATTRIBUTE, _AT_CWD, _AT_RECURSIVE = 442, 1, -100, 0x8000
 _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 
 
 def enter(root: str, workspace: str, fence: Mapping[str, Any]) -> None:
-    """Leave everything but the paths of the fence behind. ``root`` is an empty folder for the new file system.
+    """Enter a file system with only the paths of the fence. ``root`` is an empty folder to mount it at.
 
-    The current folder must be the workspace: it is given as the folder that it is, wherever its name leads meanwhile.
+    The current folder must be the workspace: it is mounted itself, even if its path leads to another folder by now.
     """
     library = ctypes.CDLL(None, use_errno=True)
     user, group = os.geteuid(), os.getegid()
@@ -45,7 +45,7 @@ def enter(root: str, workspace: str, fence: Mapping[str, Any]) -> None:
     os.symlink("/proc/self/fd", f"{root}/dev/fd")
     for path, source in fence["scratch"].items():
         _give(library, source, path, root, writable=True)
-    for path in ("/proc", *(one for one in fence["read"] if not one.startswith("/proc/"))):
+    for path in ("/proc", *(path for path in fence["read"] if not path.startswith("/proc/"))):
         _give(library, path, path, root, writable=False)
     _give(library, ".", workspace, root, writable=True)
     os.chdir(root)

@@ -224,8 +224,8 @@ class _Watch:
         until = time.monotonic() + _DRAIN_S
         while self._output in self._open and time.monotonic() < until:
             self._pump(_POLL_S / 5)
-        held = self._output in self._open
-        return Ending(int(report.get("exit", -signals.SIGKILL)), cause, "ended" in report, held, survivors)
+        is_open = self._output in self._open
+        return Ending(int(report.get("exit", -signals.SIGKILL)), cause, "ended" in report, is_open, survivors)
 
     def kill(self) -> None:
         """Kill all processes immediately and wait for their end."""

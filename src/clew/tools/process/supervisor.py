@@ -38,11 +38,11 @@ _LINUX = sys.platform == "linux"
 def main() -> None:
     leash, reports = int(sys.argv[2]), int(sys.argv[3])
     job = marshal.loads(read_exactly(leash, int.from_bytes(read_exactly(leash, 4), "big")))
-    # Before the program starts: an orphan made earlier would go to the first process of the system, and get away.
+    # Before the program starts: an orphan made earlier would become a child of the system's first process.
     if _LINUX:
         control_process(_SUBREAPER, 1)
     child = start(job, leash, reports)
-    # The tool's output must end with the tool, not with this process; and nothing but SIGKILL ends this one early.
+    # The tool's output must end with the tool, not with this process. Only SIGKILL ends this process early.
     nothing = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1, 2):
         os.dup2(nothing, number)
@@ -53,7 +53,7 @@ def main() -> None:
 
 
 class Watch:
-    """The tree below, from the start of the program to the death of all that is in it."""
+    """The processes below this one, from the start of the program until all of them have ended."""
 
     def __init__(self, child: int, leash: int, reports: int) -> None:
         self.child, self.leash, self.reports = child, leash, reports
@@ -76,7 +76,7 @@ class Watch:
         while True:
             self.reap()
             now = time.monotonic()
-            # Childless alone is not enough: where orphans go elsewhere, the group may live on.
+            # Having no children is not enough: if orphans get another parent, the group may still have processes.
             if self.code is not None and self.childless and not self.group_lives():
                 break
             if self.asked == "kill" and give_up_at == float("inf"):
@@ -88,7 +88,7 @@ class Watch:
             if now >= give_up_at:
                 break
             if now >= kill_at:
-                # Again at each turn: what forks faster than it is looked at is met the next time.
+                # Repeatedly: processes that fork while they are killed are found the next time.
                 self.send(signal.SIGKILL)
                 give_up_at = min(give_up_at, now + GRACE_S)
             elif now >= term_at and kill_at == float("inf"):
@@ -103,7 +103,7 @@ class Watch:
         say(self.reports, f"exit {self.code if self.code is not None else -signal.SIGKILL}")
 
     def wait(self, seconds: float) -> None:
-        # While something that was left is waited for, its end may show in nothing but a look.
+        # The end of a remaining process may cause no signal, so check again soon.
         limit = seconds if self.code is None else min(seconds, TICK_S)
         for number, _ in self.poll.poll(None if limit == float("inf") else max(1, limit * 1000)):
             if number == self.woken:
@@ -121,7 +121,7 @@ class Watch:
                 if pid == 0:
                     return
                 if os.WIFSTOPPED(status):
-                    # A program that asked to be traced by its parent: it would stand still until this process ends.
+                    # It asked to be traced by its parent, and would stay stopped until this process ends.
                     os.kill(pid, signal.SIGKILL)
                 elif pid == self.child:
                     self.code = os.waitstatus_to_exitcode(status)
@@ -137,7 +137,7 @@ class Watch:
                 pass
 
     def group_lives(self) -> bool:
-        """Return whether the program's group has processes: all that is visible where orphans go to another parent."""
+        """Return whether the program's group has processes: all that is visible if orphans get another parent."""
         if _LINUX:
             return False
         try:
@@ -147,7 +147,7 @@ class Watch:
         return True
 
     def below(self) -> list[tuple[int, str]]:
-        """Everything alive below this process, with its name."""
+        """Return all living processes below this one, with their names."""
         try:
             numbers = [name for name in os.listdir("/proc") if name.isdigit()]
         except OSError:
@@ -160,7 +160,7 @@ class Watch:
                     stat_line = file.read()
             except OSError:
                 continue
-            # The name may hold anything; after its last parenthesis come state and parent.
+            # The name may contain any character; the state and the parent follow its last parenthesis.
             state, parent = stat_line.rpartition(b")")[2].split()[:2]
             children.setdefault(int(parent), []).append(int(number))
             if state not in (b"Z", b"X"):
@@ -175,7 +175,7 @@ class Watch:
 
 
 def start(job: dict[str, Any], leash: int, reports: int) -> int:
-    """The tool's program, in a session of its own. When it cannot be started that is reported, and the end."""
+    """Start the tool's program in its own session. If it cannot be started, report that and exit."""
     trouble, tell = os.pipe()
     child = os.fork()
     if child == 0:
@@ -219,7 +219,7 @@ def become(job: dict[str, Any], tell: int) -> None:
     if job["script"] is not None:
         os.close(tell)
         run_script(job["script"])
-    # Every name is bytes that read as UTF-8 here, whatever the locale.
+    # Names are bytes, decoded as UTF-8 here whatever the locale.
     os.execvpe(job["argv"][0], job["argv"], job["env"])
 
 

@@ -81,9 +81,9 @@ def decode(body: bytes, content_type: str) -> tuple[str, str]:
     for bom, charset in _BOMS:
         if body.startswith(bom):
             return body.decode(charset, "replace"), ""
-    said = re.search(r"charset\s*=\s*[\"']?([^\s\"';,]{1,60})", content_type, re.IGNORECASE)
-    in_page = None if said else _META.search(body[:4096])
-    name = said[1] if said else in_page[1].decode("ascii") if in_page else "utf-8"
+    declared = re.search(r"charset\s*=\s*[\"']?([^\s\"';,]{1,60})", content_type, re.IGNORECASE)
+    in_page = None if declared else _META.search(body[:4096])
+    name = declared[1] if declared else in_page[1].decode("ascii") if in_page else "utf-8"
     if _CHARSET.fullmatch(name.lower()):
         try:
             return body.decode(_ALIASES.get(name.lower(), name), "replace"), ""
@@ -93,7 +93,7 @@ def decode(body: bytes, content_type: str) -> tuple[str, str]:
 
 
 def html_to_text(html: str, base: str, *, seconds: float = SECONDS) -> tuple[str, str, bool]:
-    """The title, the text, and whether something was left out because of length or time."""
+    """Return the title, the text, and whether something was left out because of length or time."""
     reader = _Reader(base, time.monotonic() + seconds)
     cut = len(html) > MAX_HTML_CHARS
     try:
@@ -137,7 +137,7 @@ class _Reader(HTMLParser):
         return re.sub(r"\n{3,}", "\n\n", "\n".join(self._lines)).strip()
 
     def check_pending(self) -> None:
-        """No tag is as long as this. A script may be; the parser looks at it once a piece, which is bearable."""
+        """Stop at a tag that is too long. A script may be longer; it is scanned once for each piece of the page."""
         if len(self.rawdata) > _MAX_PENDING and self.cdata_elem is None:
             raise _TooSlow
 
@@ -177,7 +177,7 @@ class _Reader(HTMLParser):
         if tag == "title":
             self._in_title = False
         if self._hidden:
-            # What is left open inside of it ends with it.
+            # Elements that are still open inside of it end with it.
             if tag in self._hidden:
                 del self._hidden[self._hidden.index(tag) :]
             return
@@ -232,7 +232,7 @@ class _Reader(HTMLParser):
             self._lines.append("")
 
     def _end_link(self) -> None:
-        """The address behind the words, unless it is one of this page or says the same."""
+        """End a link: add its address after its text, unless it leads to this page or equals the text."""
         href, self._link = self._link, None
         if not href or href.startswith(("#", "javascript:", "data:")):
             return

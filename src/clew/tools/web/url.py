@@ -1,8 +1,8 @@
-"""Reading a URL strictly: one spelling for one host, nothing hidden in it.
+"""Strict parsing of URLs: each host has one spelling.
 
-Programs disagree about odd URLs, and attacks live in the difference: one reads the host before an ``@`` or a
-backslash, another after it; one takes ``0x7f.1`` for a name, another for an address. What can be read in two ways is
-refused here. Whether a host may be reached is not known here.
+Programs disagree about unusual URLs, and attacks use the difference: one finds the host before an ``@`` or a backslash,
+another after it; one takes ``0x7f.1`` for a name, another for an address. A URL that could be parsed in two ways is
+refused. Whether its host may be reached is decided elsewhere (``address.py`` and permissions).
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ __all__ = ["Url", "join_url", "parse_url"]
 MAX_URL_CHARS: Final = 4096
 _PORTS: Final = {"http": 80, "https": 443}
 _LABEL: Final = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)", re.ASCII)
-# The last label of a name is never a number; an address may be written in one way only.
+# The last label of a name is never a number, and an address has only one spelling.
 _NUMBER: Final = re.compile(r"[0-9]+|0x[0-9a-f]*", re.ASCII)
-# What may stand unchanged in the request line; a percent sign is taken as already meaning something.
+# Characters that need no escape in the request line; a percent sign is taken as part of an escape.
 _SAFE: Final = "/?:@!$&'()*+,;=-._~%[]"
 
 
 class Url(msgspec.Struct, frozen=True):
-    """A URL that was understood. ``host`` is in lower case and ASCII; ``address`` is set when it is a literal one."""
+    """A parsed URL. ``host`` is in lower case and ASCII; ``address`` is set when it is a literal one."""
 
     scheme: str
     host: str
@@ -48,7 +48,7 @@ class Url(msgspec.Struct, frozen=True):
 
 
 def parse_url(text: str) -> Url:
-    """The URL, or ``ToolFailed`` with what is wrong with it."""
+    """Return the parsed URL. Raise ``ToolFailed`` with the problem if it is not valid."""
     if len(text) > MAX_URL_CHARS:
         raise ToolFailed(f"the URL is longer than {MAX_URL_CHARS:,} characters")
     if any(char == "\\" or unicodedata.category(char)[0] in "CZ" for char in text):
@@ -92,7 +92,7 @@ def _host(raw: str) -> tuple[str, Address | None]:
         if six.scope_id is not None:
             raise ToolFailed("an address with a network interface cannot be fetched from")
         return six.compressed, six
-    # In ASCII form: look-alike digits and dots become plain ones before anything is decided.
+    # Converted to ASCII first, which turns look-alike digits and dots into plain ones.
     try:
         host = raw.lower() if raw.isascii() else raw.encode("idna").decode("ascii").lower()
     except UnicodeError as error:

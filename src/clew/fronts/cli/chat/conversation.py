@@ -20,7 +20,6 @@ from clew.convert import convert
 from clew.errors import ClewError, InvalidInput
 from clew.fronts.cli.attachment import with_files
 from clew.fronts.cli.chat.action import Action
-from clew.fronts.cli.chat.approval_prompt import ApprovalPrompt
 from clew.fronts.cli.chat.connection import Connection
 from clew.fronts.cli.chat.footer import MODE_WORDS, Footer, work_status
 from clew.fronts.cli.chat.live_reply import LiveReply, find_message
@@ -31,6 +30,7 @@ from clew.fronts.cli.chat.versions import list_versions
 from clew.fronts.cli.command import AnyEngine, exit_code, new_session, plural
 from clew.fronts.cli.commands.sessions import excerpt
 from clew.fronts.cli.failure import failure_text
+from clew.fronts.cli.question import ApprovalPrompt
 from clew.fronts.cli.render import Theme, history_lines, pause_reason, stop_reason, summary_line, user_lines
 from clew.fronts.cli.safe_text import plain
 from clew.fronts.remote.attachment import attach_bytes
@@ -451,8 +451,8 @@ class Conversation(ChatMessages):
         """Print which version an answer is, if there are several."""
         versions = await list_versions(self.engine, self.require_session(), turn_id)
         if len(versions) > 1:
-            place = next((n for n, turn in enumerate(versions, start=1) if turn.id == turn_id), 0)
-            self.note(f"‹ {place}/{len(versions)} ›  /versions to switch, /compare to compare")
+            number = next((n for n, turn in enumerate(versions, start=1) if turn.id == turn_id), 0)
+            self.note(f"‹ {number}/{len(versions)} ›  /versions to switch, /compare to compare")
 
     async def _ask_next(self) -> None:
         if not self.running:

@@ -12,8 +12,7 @@ from clew.fronts.cli.chat.versions import diff_versions, list_versions, newest_d
 from clew.fronts.cli.command import plural
 from clew.fronts.cli.commands.history import BEGINNING, draw_tree
 from clew.fronts.cli.commands.sessions import excerpt
-from clew.fronts.cli.diff import diff_line
-from clew.fronts.cli.render import history_lines
+from clew.fronts.cli.render import diff_line, history_lines
 from clew.session.history.rewind import Rewound
 from clew.session.history.tree import TreeTurn
 
@@ -81,8 +80,8 @@ async def versions(chat: Conversation, rest: str) -> None:
         chat.require_session(), await newest_descendant(chat.engine, chat.require_session(), chosen)
     )
     chat.forget(moved.hidden)
-    place = next(n for n, turn in enumerate(found, start=1) if turn.id == chosen)
-    chat.note(f"‹ {place}/{len(found)} ›")
+    number = next(n for n, turn in enumerate(found, start=1) if turn.id == chosen)
+    chat.note(f"‹ {number}/{len(found)} ›")
     messages = await chat.engine.turn_messages(chosen)
     chat.terminal.print("".join(history_lines(messages, chat.theme, chat.terminal.size[0])))
     chat.run_in_background(chat.refresh())
@@ -126,12 +125,12 @@ async def unrewind(chat: Conversation, rest: str) -> None:
 
 async def _note_head(chat: Conversation, rewound: Rewound, way_back: str = "") -> None:
     """Print the new position, by the message it follows."""
-    place = "at the beginning"
+    position = "at the beginning"
     if rewound.head_turn_id is not None:
         turn = await chat.engine.turn_messages(rewound.head_turn_id)
         quoted = next((excerpt(message, 40) for message in turn if message.is_prompt), None)
-        place = "after the summary" if quoted is None else f"after “{quoted}”"
-    chat.note(f"now {place}{f'; {_hidden_count(rewound)}' if rewound.hidden else ''}{way_back}")
+        position = "after the summary" if quoted is None else f"after “{quoted}”"
+    chat.note(f"now {position}{f'; {_hidden_count(rewound)}' if rewound.hidden else ''}{way_back}")
 
 
 def _hidden_count(rewound: Rewound) -> str:

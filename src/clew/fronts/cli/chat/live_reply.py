@@ -33,6 +33,9 @@ class LiveReply:
         self._message_id: str | None = None
         self._reply = Reply(theme, live=True)
         self._fold: Fold | None = None
+        self._waiting: tuple[Fold, str] | None = None
+        """A message that waits for an answer, and how far it was shown."""
+        self._cursor = ""
         self._streaming: asyncio.Task[None] | None = None
         self._frame: asyncio.TimerHandle | None = None
 
@@ -59,13 +62,18 @@ class LiveReply:
         self._streaming = self._frame = self._fold = self._message_id = None
 
     async def _stream(self) -> None:
-        async for given in self._engine().attach(self._session_id):
-            if self._fold is None:
+        (before, cursor), self._waiting = self._waiting or (None, ""), None
+        after = cursor if before is not None and before.message_id == self._message_id else None
+        self._fold = before if after else None
+        async for given in self._engine().attach(self._session_id, after=after):
+            if given["type"] == "start":
                 shown_id = str(given.get("messageId"))
                 if self._message_id not in (None, shown_id):
                     return  # that run has ended; the next one has an event of its own
                 self._message_id, self._fold = shown_id, Fold(shown_id)
-            self._fold.apply(parse_chunk(given))
+            self._cursor = given.cursor or self._cursor
+            if self._fold is not None:
+                self._fold.apply_shown(parse_chunk(given))
             if self._frame is None:
                 self._frame = asyncio.get_running_loop().call_later(_FRAME_S, self._redraw)
 
@@ -94,6 +102,7 @@ class LiveReply:
             await asyncio.gather(streaming, return_exceptions=True)
         stored = await find_message(self._engine(), self._session_id, self._message_id) if self._message_id else None
         parts = stored.parts if stored is not None else self._fold.parts if self._fold is not None else []
+        self._waiting = None if self._fold is None or final or not self._cursor else (self._fold, self._cursor)
         self._fold = None
         note = fallback_note(stored) if stored is not None and final else None
         above = "".join(self._reply.finished(parts, self._terminal.size[0], final=final))

@@ -70,10 +70,10 @@ async def queue(chat: Conversation, rest: str) -> None:
     word, _, more = rest.partition(" ")
     name, _, words = more.strip().partition(" ")
 
-    def named(place: str) -> Message:
+    def named(position: str) -> Message:
         """Return a queued message by its number, or by its id, which stays the same when the queue changes."""
         for n, message in enumerate(waiting, start=1):
-            if place in (str(n), message.id):
+            if position in (str(n), message.id):
                 return message
         raise InvalidInput(f"give a number from 1 to {len(waiting)}" if waiting else "no queued messages")
 
@@ -90,7 +90,7 @@ async def queue(chat: Conversation, rest: str) -> None:
         return
     elif word == "move" and words.isascii() and words.isdigit():
         message = named(name)
-        others = [one for one in waiting if one.id != message.id]
+        others = [other for other in waiting if other.id != message.id]
         at = max(0, int(words) - 1)
         await engine.move_queued(session_id, message.id, before=others[at].id if at < len(others) else None)
     elif rest in ("pause", "go on"):
@@ -100,8 +100,8 @@ async def queue(chat: Conversation, rest: str) -> None:
     elif rest:
         raise InvalidInput("usage: /queue [cancel N | edit N | now N | move N TO | pause | go on]")
     waiting = await engine.queue(session_id)
-    for place, message in enumerate(waiting, start=1):
-        chat.say(f"{place:>3}  {excerpt(message)}")
+    for position, message in enumerate(waiting, start=1):
+        chat.say(f"{position:>3}  {excerpt(message)}")
     paused = pause_reason(await chat.engine.get_status(chat.require_session()), "/queue go on to resume")
     if paused is not None:
         chat.note(paused)
@@ -142,7 +142,7 @@ async def rules(chat: Conversation, rest: str) -> None:
             if not own:
                 chat.note("no rules of yours here; the agent's rules are in its file")
                 return
-            rows = [(one.id, f"{one.scope}  {one.action}  {one.permission} {one.pattern}") for one in own]
+            rows = [(rule.id, f"{rule.scope}  {rule.action}  {rule.permission} {rule.pattern}") for rule in own]
             chosen = await chat.terminal.pick("revoke which rule?", rows)
         if chosen is not None:
             await chat.engine.revoke_rule(chosen, session_id=chat.require_session())
@@ -167,7 +167,7 @@ async def explain(chat: Conversation, rest: str) -> None:
 
 @slash("[ask|accept_edits|read_only]", "show or set the permission mode")
 async def mode(chat: Conversation, rest: str) -> None:
-    chosen = next((one for one in MODES if one == rest), None)
+    chosen = next((known for known in MODES if known == rest), None)
     if rest and chosen is None:
         raise InvalidInput(f"unknown mode {rest!r}; modes: {', '.join(MODES)}")
     await chat.set_mode(chosen or chat.mode)
@@ -190,7 +190,10 @@ async def switch(chat: Conversation, rest: str) -> None:
     chosen: str | None = rest
     if not rest:
         page = await chat.engine.list_sessions(limit=200)
-        rows = [(one.id, f"{one.title or '(untitled)'}  {one.workspace_root or ''}") for one in page.sessions]
+        rows = [
+            (session.id, f"{session.title or '(untitled)'}  {session.workspace_root or ''}")
+            for session in page.sessions
+        ]
         chosen = await chat.terminal.pick("switch to which session?", rows)
     if chosen:
         await chat.enter(await chat.engine.get_session(chosen))
@@ -232,7 +235,7 @@ async def show(chat: Conversation, rest: str) -> None:
 
 @slash("[NAME]", "insert one of your saved prompts into the line")
 async def prompts(chat: Conversation, rest: str) -> None:
-    saved = {one.name: one.text for one in await chat.engine.prompts()}
+    saved = {prompt.name: prompt.text for prompt in await chat.engine.prompts()}
     if not saved:
         chat.note("no saved prompts; save one on the page, or as prompts/NAME.md next to your config.toml")
         return

@@ -54,15 +54,15 @@ class Pipe:
             self.ended.set()
 
     def _read(self, loop: asyncio.AbstractEventLoop) -> None:
-        held = ""
+        text = ""
         with contextlib.suppress(RuntimeError):  # the loop is gone
             for line in sys.stdin:
-                held += line.rstrip("\n")
-                if held.endswith("\\"):
-                    held = held[:-1] + "\n"
+                text += line.rstrip("\n")
+                if text.endswith("\\"):
+                    text = text[:-1] + "\n"
                     continue
-                loop.call_soon_threadsafe(self._lines.put_nowait, Action("line", held))
-                held = ""
+                loop.call_soon_threadsafe(self._lines.put_nowait, Action("line", text))
+                text = ""
             loop.call_soon_threadsafe(self._lines.put_nowait, Action("end"))
 
     def print(self, text: str) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from clew.compaction.context import ContextReport
 from clew.fronts.cli.command import Json, Store, open_store, option, plural, show
 from clew.session.context.compact import Compacted
 
-__all__ = ["COMMANDS", "gauge"]
+__all__ = ["compact", "context", "gauge", "prune"]
 
 _WIDTH: Final = 20
 
@@ -54,9 +53,6 @@ async def prune(session: str, /, *, store: Store = None, json: Json = False) -> 
     show(json, done, [_outcome(done, f"pruned {plural(done.pruned, 'tool output')}", "nothing to prune")])
 
 
-COMMANDS: Final[tuple[Callable[..., Any], ...]] = (context, compact, prune)
-
-
 def _outcome(done: Compacted, what: str, nothing: str) -> str:
     if not done.compacted:
         return f"{nothing}: {done.tokens_before:,} tokens"
@@ -69,10 +65,10 @@ def gauge(report: ContextReport) -> str:
     full = min(max(round(share * _WIDTH), 1 if report.used else 0), _WIDTH)
     parts = report.parts
     sizes = [("system", parts.system), ("tools", parts.tools), ("summary", parts.summary), ("history", parts.history)]
-    held = " · ".join(f"{name} {size:,}" for name, size in sizes)
+    breakdown = " · ".join(f"{name} {size:,}" for name, size in sizes)
     saved = f" · pruned {parts.pruned:,}" if parts.pruned else ""
     counted = "measured" if report.measured else "estimated"
     return (
         f"{'█' * full}{'░' * (_WIDTH - full)} {share:.0%}  {report.used:,} of {report.limit:,} tokens ({counted}), "
-        f"auto-compacts at {report.threshold:,}  {held}{saved}"
+        f"auto-compacts at {report.threshold:,}  {breakdown}{saved}"
     )

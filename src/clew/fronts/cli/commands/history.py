@@ -5,20 +5,32 @@ from __future__ import annotations
 import difflib
 import json as jsonlib
 import sys
-from collections.abc import Callable, Iterator
-from typing import Annotated, Any, Final
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Final
 
 from clew.errors import ClewError
 from clew.fronts.cli.command import Json, Store, flag, moment, open_store, option, plural, session_shapes, show
-from clew.fronts.cli.commands.run import follow_turn
 from clew.fronts.cli.safe_text import plain
-from clew.fronts.operations.results import show_rewound
 from clew.session.history.report import RequestReport
-from clew.session.history.rewind import Rewound
 from clew.session.history.tree import TreeBranch, TreeTurn, TreeView
 from clew.transcript.part import Part, kind_of, text_of
 
-__all__ = ["BEGINNING", "COMMANDS", "difference", "draw_tree"]
+if TYPE_CHECKING:
+    from clew.session.history.rewind import Rewound
+
+__all__ = [
+    "BEGINNING",
+    "branch",
+    "diff",
+    "difference",
+    "draw_tree",
+    "fork",
+    "goto",
+    "reflog",
+    "rewind",
+    "tree",
+    "unrewind",
+]
 
 BEGINNING: Final = "beginning"
 """The name of a session's empty start, where a turn is expected."""
@@ -66,6 +78,9 @@ async def rewind(
 
     Example: clew rewind ses_… msg_… --edit "say it shorter" --run
     """
+    from clew.fronts.cli.commands.run import follow_turn
+    from clew.fronts.operations.results import show_rewound
+
     async with open_store(store, write=True) as engine:
         rewound = await engine.rewind(session, message, mode="resend" if edit is None else "edit", text=edit, run=run)
         if rewound.submission is None:
@@ -94,6 +109,8 @@ async def goto(session: str, turn: str, /, *, store: Store = None, json: Json = 
 
 
 def _show_move(rewound: Rewound, json: bool) -> None:
+    from clew.fronts.operations.results import show_rewound
+
     left = len(rewound.hidden)
     gone = f"; {plural(left, 'message')} left the conversation" if left else ""
     draft = [] if rewound.draft is None else [f"draft: {rewound.draft}"]
@@ -135,6 +152,8 @@ async def fork(
 
     Example: clew fork trn_… --label "another way" --text "and if it rains?"
     """
+    from clew.fronts.cli.commands.run import follow_turn
+
     async with open_store(store, write=True) as engine:
         made = await engine.fork(turn, label=label)
         try:
@@ -160,9 +179,6 @@ async def diff(turn: str, other: str, /, *, store: Store = None, json: Json = Fa
     for line in () if json else lines:
         colour = _COLOURS.get(line[:1], "") if sys.stdout.isatty() else ""
         print(f"{colour}{plain(line)}{_RESET if colour else ''}")
-
-
-COMMANDS: Final[tuple[Callable[..., Any], ...]] = (tree, reflog, rewind, unrewind, goto, branch, fork, diff)
 
 
 # The tree

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import clew
 from clew.config import default_store_url
@@ -22,7 +21,7 @@ from clew.session.history.convert_shared import EVENT_LOG
 from clew.session.history.repair import repair as repair_store
 from clew.store.location import Memory, PostgresDatabase, parse_url
 
-__all__ = ["COMMANDS"]
+__all__ = ["backup", "check", "convert", "demo", "ledger", "rebuild", "replicas"]
 
 _AFTER_CHECK: Final = (
     "clew: `clew check --repair` repairs derived data; `clew check --accept ID` accepts a damaged message or a loss; "
@@ -147,7 +146,7 @@ async def convert(
     for left in done.left:
         named = f" ({', '.join(left.ids)})" if left.ids else ""
         print(plain(f"clew: not copied: {left.count} {left.kind}: {left.why}{named}"), file=sys.stderr)
-    moved = [f"{one.session_id}  {one.as_id}" for one in done.moved]
+    moved = [f"{copied.session_id}  {copied.as_id}" for copied in done.moved]
     kinds = {kind: (done.carried.get(kind, 0), done.there.get(kind, 0)) for kind in (*done.carried, *done.there)}
     shared = [f"{count} {kind} written, {there} already there" for kind, (count, there) in kinds.items()]
     sessions = f"{len(moved)} sessions written and compared, {len(done.known)} already there"
@@ -182,15 +181,13 @@ async def replicas(*, store: Store = None, json: Json = False) -> None:
     async with open_store(store) as engine:
         listed = await engine.replicas()
     lines = (
-        f"{one.id}  {'draining' if one.draining else 'alive' if one.alive else 'lapsed'}  {len(one.sessions)} running  "
-        f"since {moment(one.started_at)}  {one.url or ''}".rstrip()
-        for one in listed
+        f"{replica.id}  {'draining' if replica.draining else 'alive' if replica.alive else 'lapsed'}  "
+        f"{len(replica.sessions)} running  "
+        f"since {moment(replica.started_at)}  {replica.url or ''}".rstrip()
+        for replica in listed
     )
     show(
         json,
         {"replicas": listed},
         lines if listed else ["no replicas: the store has a single owner, or is not being served"],
     )
-
-
-COMMANDS: Final[tuple[Callable[..., Any], ...]] = (check, backup, ledger, rebuild, convert, replicas, demo)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated
 
 from clew.fronts.cli.command import Json, Store, flag, open_store, option, show
 from clew.tools.mcp_tools import ServerState
 
-__all__ = ["COMMANDS"]
+__all__ = ["mcp_servers"]
 
 
 async def mcp_servers(
@@ -25,31 +25,28 @@ async def mcp_servers(
 
     Example: clew mcp-servers files --start
     """
-    place = {"session_id": session, "workspace": None if session else str(Path.cwd())}
+    scope = {"session_id": session, "workspace": None if session else str(Path.cwd())}
     # Servers are configured in a file, so they can be listed before there is a store.
     async with open_store(store, may_lack=session is None) as engine:
-        found = await engine.mcp_servers(**place)
+        found = await engine.mcp_servers(**scope)
         if name is not None:
-            found = tuple(one for one in found if one.name == name)
+            found = tuple(server for server in found if server.name == name)
         if start or (name is not None and not found):
-            names = [name] if name is not None else [one.name for one in found if one.state != "off"]
-            begun = {one: await engine.start_mcp_server(one, **place) for one in names}
-            found = tuple(begun.get(one.name, one) for one in found)
+            names = [name] if name is not None else [server.name for server in found if server.state != "off"]
+            begun = {stopped: await engine.start_mcp_server(stopped, **scope) for stopped in names}
+            found = tuple(begun.get(server.name, server) for server in found)
     show(json, {"servers": found}, _lines(found, whole=name is not None))
-
-
-COMMANDS: Final[tuple[Callable[..., Any], ...]] = (mcp_servers,)
 
 
 def _lines(servers: tuple[ServerState, ...], *, whole: bool) -> Iterator[str]:
     if not servers:
         yield "no MCP servers; add one as [mcp_servers.NAME] in your config.toml"
-    width = max((len(one.name) for one in servers), default=0)
-    for one in servers:
-        tools = f"  {len(one.tools)} tools" if one.digest else ""
-        yield f"{one.name:<{width}}  {one.state:<8}{tools}  {one.target}"
-        for words in (one.error, one.digest, *one.notices):
-            if words:
-                yield f"{'':<{width}}  {words}"
-        if whole and one.told:
-            yield from ("", *one.told.splitlines())
+    width = max((len(server.name) for server in servers), default=0)
+    for server in servers:
+        tools = f"  {len(server.tools)} tools" if server.digest else ""
+        yield f"{server.name:<{width}}  {server.state:<8}{tools}  {server.target}"
+        for detail in (server.error, server.digest, *server.notices):
+            if detail:
+                yield f"{'':<{width}}  {detail}"
+        if whole and server.told:
+            yield from ("", *server.told.splitlines())

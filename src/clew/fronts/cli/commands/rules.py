@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import difflib
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Literal
 
 import cyclopts
 
@@ -14,11 +14,10 @@ from clew.errors import InvalidInput
 from clew.escape import escape_invisible
 from clew.fronts.cli.command import Json, Store, open_store, option, show
 from clew.permissions.explain import Explanation
-from clew.session.turn.rules_service import KeptRule
 from clew.tools.builtin import NAMES
-from clew.transcript.rule import Mode
+from clew.transcript.rule import KeptRule, Mode
 
-__all__ = ["COMMANDS", "explained", "rule_lines", "unknown_tool"]
+__all__ = ["explained", "mode", "rule_lines", "rules", "unknown_tool"]
 
 Session = Annotated[str | None, option("Rules of this session.", "--session")]
 Workspace = Annotated[Path | None, option("Rules of this folder; by default the current one.")]
@@ -166,6 +165,3 @@ def explained(decided: Explanation) -> Iterator[str]:
         rule = other.rule
         text = f"{rule.action} {rule.permission} {rule.pattern}"
         yield escape_invisible(f"  not by the {other.scope} rule {text}: {other.why}")
-
-
-COMMANDS: Final[tuple[Callable[..., Any], ...]] = (rules, mode)

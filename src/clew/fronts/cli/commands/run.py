@@ -14,12 +14,11 @@ import shutil
 import signal
 import sys
 import termios
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import cyclopts
-import msgspec
 
 from clew.errors import AlreadyAnswered, ClewError
 from clew.fronts.cli.command import AnyEngine, Json, Store, flag, new_session, open_store, plural
@@ -34,15 +33,12 @@ from clew.live.base import Waiting
 from clew.session.api.engine import Engine
 from clew.session.prompt.submission import Submission, TurnOutcome
 from clew.transcript import chunk as c
-from clew.transcript.fold import Fold
 from clew.transcript.message import Message
-from clew.transcript.part import text_part, texts_of
-from clew.transcript.replay import replay
-from clew.transcript.turn import finish_of
+from clew.transcript.part import text_part
+from clew.transcript.shown_messages import ShownMessages
 
-__all__ = ["COMMANDS", "follow_turn", "see_through"]
+__all__ = ["continue_", "follow_turn", "run", "see_through"]
 
-TextsSoFar = Callable[..., Awaitable[list[str]]]
 Files = Annotated[
     tuple[Path, ...],
     cyclopts.Parameter(name="--file", help="A file to attach; repeatable.", negative=(), show_default=False),
@@ -107,40 +103,24 @@ async def continue_(
         return await follow_turn(engine, session, submission, json, known)
 
 
-COMMANDS: Final[tuple[Callable[..., Any], ...]] = (run, continue_)
-
-
 async def follow_turn(
     engine: AnyEngine, session: str, submission: Submission, json: bool, known: frozenset[str] = frozenset()
 ) -> int:
     """Print a turn until it ends; return the exit code. Messages in ``known`` are not printed."""
     _abort_on_signal(engine, session)
-    printer = Printer(json)
-
-    async def answers() -> list[Message]:
-        return _answers(await engine.messages(session), submission.message_id, known)
-
-    async def texts_so_far(without: str | None = None) -> list[str]:
-        return [text for message in await answers() if message.id != without for text in _texts(message.parts)]
-
+    printer, stream = Printer(json), TurnChunks(engine, session, submission.message_id, known)
     ending = asyncio.ensure_future(submission.wait())
     try:
-        while not ending.done():
-            shown = await _show_stream(engine, session, texts_so_far, printer)
-            waiting = () if shown else (await engine.get_status(session)).waiting
-            if waiting:
-                # A run may start and end between two checks; its text is printed from the store.
-                printer.catch_up(await texts_so_far())
+        while True:
+            is_over = ending.done()
+            async for chunks in stream.rest():
+                printer.show(chunks)
+            if is_over:
+                break
+            if waiting := (await engine.get_status(session)).waiting:
                 printer.end()
-                if json:
-                    # Before asking: an answered request is no longer part of a replay.
-                    for message in await answers():
-                        stored = replay(msgspec.to_builtins(message), finish="tool-calls")
-                        printer.show(list(stored), replayed=True)
                 await _ask(engine, session, waiting[0], ending, attended=_is_attended(json))
-            # Check for the end before the next stream, which may belong to the queue.
             await asyncio.wait({ending}, timeout=_POLL_S)
-        printer.catch_up(await texts_so_far())
         printer.end()
         outcome = await ending
     finally:
@@ -149,11 +129,6 @@ async def follow_turn(
         await asyncio.gather(ending, return_exceptions=True)
     completed = outcome.status == "completed"
     messages = await engine.messages(session)
-    if json:
-        # Messages that ended before they could be followed.
-        for message in _answers(messages, submission.message_id, known):
-            whole = replay(msgspec.to_builtins(message), finish=completed and finish_of(outcome.stopped))
-            printer.show(list(whole), replayed=True)
     _print_summaries(messages, submission.message_id, known)
     for message in _answers(messages, submission.message_id, known):
         if note := fallback_note(message):
@@ -201,37 +176,26 @@ async def _is_through(engine: Engine, session_id: str) -> bool:
     return bool(status.waiting) or (open_turn is None and (status.paused or not queue))
 
 
-async def _show_stream(engine: AnyEngine, session_id: str, texts_so_far: TextsSoFar, printer: Printer) -> bool:
-    """Print the running turn until it ends; return whether there was one."""
-    if not isinstance(engine, RemoteEngine):
-        stream = await engine.find_stream(session_id)
-        if stream is not None:
-            async for batch in stream.follow(replay=False):
-                printer.show(batch)
-        return stream is not None
-    # A server streams a message from its first part; skip what was printed.
-    fold: Fold | None = None
-    before: list[str] = []
-    loop = asyncio.get_running_loop()
-    shown_at = 0.0
-    async for given in engine.attach(session_id):
-        chunk = c.parse_chunk(given)
-        if fold is None:
-            fold = Fold(str(given.get("messageId")))
-            before = [] if printer.json else await texts_so_far(fold.message_id)
-        fold.apply(chunk)
-        if printer.json:
-            printer.show([chunk], replayed=True)
-        elif loop.time() - shown_at > _POLL_S:
-            shown_at = loop.time()
-            printer.catch_up([*before, *_texts(fold.parts)])
-    if fold is not None:
-        printer.catch_up([*before, *_texts(fold.parts)])
-    return fold is not None
+class TurnChunks:
+    """The chunks of one turn, each once, however often it waits for an answer. Messages in ``known`` are left out."""
 
+    def __init__(self, engine: AnyEngine, session_id: str, message_id: str, known: frozenset[str]) -> None:
+        self._engine = engine
+        self._session_id = session_id
+        self._message_id = message_id
+        self._known = known
+        self._cursor: str | None = None
+        self._shown = ShownMessages()
 
-def _texts(parts: Sequence[Mapping[str, Any]]) -> list[str]:
-    return [text for text in texts_of(parts) if text]
+    async def rest(self) -> AsyncIterator[list[c.Chunk]]:
+        """Yield what was not yielded before, until the turn ends or waits."""
+        skips = False
+        async for given in self._engine.attach(self._session_id, message_id=self._message_id, after=self._cursor):
+            chunk, self._cursor = c.parse_chunk(given), given.cursor or self._cursor
+            skips = chunk.message_id in self._known if isinstance(chunk, c.Start) else skips
+            if not skips:
+                yield [new for _, new in self._shown.take(chunk, given.cursor)]
+        yield [new for _, new in self._shown.end()]
 
 
 def _answers(messages: Sequence[Message], prompt_id: str, known: frozenset[str]) -> list[Message]:

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import msgspec
 
 from clew.errors import InvalidInput
 from clew.fronts.cli.command import Json, Store, flag, moment, open_store, option, print_json, session_shapes, show
-from clew.fronts.cli.commands.run import see_through
 from clew.fronts.cli.render import damage_note, fallback_note, mark_of, queue_pause
 from clew.fronts.cli.safe_text import plain
-from clew.fronts.operations.results import QueueShape
 from clew.transcript import part as p
 from clew.transcript.damage import DAMAGED_PART
 from clew.transcript.message import Message
 
-__all__ = ["COMMANDS", "excerpt"]
+__all__ = ["abort", "archive", "excerpt", "ls", "pin", "queue", "rm", "show_"]
 
 
 async def ls(
@@ -130,6 +127,9 @@ async def queue(
 
     Example: clew queue ses_… --move msg_… --before msg_…
     """
+    from clew.fronts.cli.commands.run import see_through
+    from clew.fronts.operations.results import QueueShape
+
     changes = [cancel is not None, edit is not None, move is not None, pause, resume]
     if sum(changes) > 1:
         raise InvalidInput("use only one of --cancel, --edit, --move, --pause and --resume")
@@ -230,6 +230,3 @@ async def rm(
     async with open_store(store, write=True) as engine:
         await engine.delete_session(session, force=force)
     print(f"deleted {plain(session)}")
-
-
-COMMANDS: Final[tuple[Callable[..., Any], ...]] = (ls, show_, queue, abort, archive, pin, rm)

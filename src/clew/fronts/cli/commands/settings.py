@@ -9,7 +9,7 @@ import os
 import re
 import sys
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit, urlunsplit
@@ -25,7 +25,7 @@ from clew.providers.base import ModelListing
 from clew.tools.process.sandbox import find_sandbox
 from clew.workspace_config import find_workspace_model
 
-__all__ = ["COMMANDS", "TurnConfig", "list_settings", "redact"]
+__all__ = ["TurnConfig", "agents", "config", "list_settings", "models", "redact"]
 
 Source = Literal["default", "file", "environment", "option"]
 _SECRET: Final = re.compile(r"(key|token|secret|password|passwd|credential|authorization|cookie)s?$", re.IGNORECASE)
@@ -111,9 +111,6 @@ async def config(*, store: Store = None, json: Json = False) -> None:
         print(plain(f"clew: no session can be created in this folder: {error} ({error.code})"), file=sys.stderr)
 
 
-COMMANDS: Final[tuple[Callable[..., Any], ...]] = (models, agents, config)
-
-
 def list_settings(store: str | None, environ: Mapping[str, str]) -> list[TurnConfig]:
     """Return paths first, then all settings by full name, then the environment variables of clew and its providers."""
     path = config_folder(environ) / "config.toml"
@@ -180,7 +177,7 @@ def redact(name: str, value: Any) -> Any:
     if _SECRET.search(name) and not _NAMES.search(name) and value:
         return _HIDDEN
     if isinstance(value, str) and "@" in value and "//" in value:
-        place = urlsplit(value)
-        if place.username or place.password:
-            return urlunsplit(place._replace(netloc=f"…@{place.netloc.rpartition('@')[2]}"))
+        url = urlsplit(value)
+        if url.username or url.password:
+            return urlunsplit(url._replace(netloc=f"…@{url.netloc.rpartition('@')[2]}"))
     return value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import cyclopts
 
@@ -14,7 +14,7 @@ from clew.fronts.cli.safe_text import plain
 from clew.fronts.owner_tokens import OwnerTokens
 from clew.tools.process.owner_sandbox import find_owner_sandbox
 
-__all__ = ["COMMANDS"]
+__all__ = ["tokens"]
 
 tokens = cyclopts.App(name="token", help="Owner tokens: each owner sees only their own sessions on `clew serve`.")
 
@@ -55,10 +55,10 @@ def list_tokens(*, json: Json = False) -> None:
     """
     known = OwnerTokens().list()
     if json:
-        print_json([{"name": one.name, "roots": one.roots, "created_at": one.created_at} for one in known])
+        print_json([{"name": owner.name, "roots": owner.roots, "created_at": owner.created_at} for owner in known])
         return
-    for one in known:
-        print("\t".join(map(plain, (one.name, *one.roots))))
+    for owner in known:
+        print("\t".join(map(plain, (owner.name, *owner.roots))))
 
 
 @tokens.command
@@ -68,6 +68,3 @@ def revoke(name: str, /) -> None:
     Example: clew token revoke ada
     """
     OwnerTokens().revoke(name)
-
-
-COMMANDS: Final = (tokens,)

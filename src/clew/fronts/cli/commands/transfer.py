@@ -1,23 +1,43 @@
-"""``clew search``, ``export`` and ``import``: search messages, and transfer sessions as files."""
+"""``clew search``, ``export`` and ``import``: search messages, and transfer sessions as files.
+
+``clew import --from`` lists or imports the sessions of another program, from its default location.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import cyclopts
+import msgspec
 
-from clew.errors import InvalidInput
-from clew.fronts.cli.command import Json, Store, flag, open_store, option, session_shapes, show
-from clew.fronts.cli.commands.import_from import import_sessions
+from clew.errors import ClewError, InvalidInput, NotSupported, StoreError, StoreUnavailable
+from clew.fronts.cli.command import Json, Store, flag, moment, open_store, option, plural, session_shapes, show
 from clew.fronts.cli.safe_text import plain, plain_json
-from clew.interop.programs.import_report import Program
+from clew.interop.programs.import_report import Arrival, Fate, Moved, Program, Remark
+from clew.store.base import SearchPage
 
-__all__ = ["COMMANDS"]
+if TYPE_CHECKING:
+    from clew.interop.programs.disk import DiscoveredSession, SessionPreview
+
+__all__ = ["export", "import_", "search"]
+
+_OUTCOMES: Final[dict[Moved, str]] = {
+    "new": "new",
+    "grown": "updated",
+    "same": "already imported",
+    "apart": "already imported, not updated",
+}
+_FATES: Final[dict[Fate, str]] = {
+    "kept": "stored as metadata",
+    "changed": "converted",
+    "lost": "not imported",
+}
 
 
 async def search(
@@ -33,9 +53,7 @@ async def search(
 
     Example: clew search "minotaur"
     """
-    # The first search updates the index, so this writes.
-    async with open_store(store, write=True) as engine:
-        page = await engine.search(text, limit=limit, session_id=session, wait=True)
+    page = await _search(store, text, limit, session)
     # Matches are marked with ** for programs and files, but not on a terminal.
     marked = not sys.stdout.isatty()
     hits = [
@@ -49,6 +67,17 @@ async def search(
     if page.next_cursor is not None and sys.stdout.isatty():
         more = "or more " if page.at_least else ""
         print(f"clew: {len(hits)} of {page.total:,} {more}results; --limit shows up to 100", file=sys.stderr)
+
+
+async def _search(store: str | None, text: str, limit: int, session: str | None) -> SearchPage:
+    """Return the hits; the store is opened for writing only if its index is missing, damaged or behind."""
+    with contextlib.suppress(NotSupported, StoreUnavailable):
+        async with open_store(store) as engine:
+            page = await engine.search(text, limit=limit, session_id=session, wait=True)
+            if page.complete:
+                return page
+    async with open_store(store, write=True) as engine:
+        return await engine.search(text, limit=limit, session_id=session, wait=True)
 
 
 async def export(
@@ -109,7 +138,7 @@ async def import_(
     """
     folder = await asyncio.to_thread(workspace.resolve) if workspace is not None else None
     if from_ is not None:
-        await import_sessions(from_, file, list_only=list_, only=only, workspace=folder, store=store, json=json)
+        await _import_sessions(from_, file, list_only=list_, only=only, workspace=folder, store=store, json=json)
         return
     if file is None or list_ or only:
         raise InvalidInput("give a file, or a program with --from; --list and --only need --from")
@@ -126,4 +155,120 @@ async def import_(
     show(json, shape, [session.id])
 
 
-COMMANDS: Final[tuple[Callable[..., Any], ...]] = (search, export, import_)
+class _Unread(msgspec.Struct, frozen=True):
+    path: str
+    why: str
+
+
+class _Report(msgspec.Struct, frozen=True):
+    sessions: tuple[Arrival, ...]
+    unread: tuple[_Unread, ...]
+
+
+async def _import_sessions(
+    program: Program,
+    path: Path | None,
+    *,
+    list_only: bool,
+    only: Sequence[str],
+    workspace: Path | None,
+    store: str | None,
+    json: bool,
+) -> None:
+    """List sessions of a program, or import them one by one and print the result of each."""
+    from clew.interop.programs.disk import find_sessions
+
+    found = await asyncio.to_thread(find_sessions, program, path)
+    previews = [pair async for pair in _preview(found, only)]
+    if missing := [id_ for id_ in only if id_ not in {about.id for _, about in previews}]:
+        raise InvalidInput(f"{program} has no session {missing[0]}; --list lists its sessions")
+    if list_only:
+        listed = sorted((about for _, about in previews), key=lambda about: (-about.updated_at, about.id))
+        show(json, listed, _each_one_line(_line(about) for about in listed))
+        return
+    arrivals: list[Arrival] = []
+    unread: list[_Unread] = []
+    async with open_store(store, write=True, make=True) as engine:
+        for number, (session, about) in enumerate(previews, start=1):
+            _show_progress("imported", number, len(previews))
+            if about.problem is not None:
+                unread.append(_Unread(about.path, about.problem))
+                continue
+            # Files in the program's default location are this user's own, so their folder is trusted.
+            folder = workspace or (Path(about.folder) if path is None and about.folder else None)
+            if folder is not workspace and folder is not None and not await asyncio.to_thread(folder.is_dir):
+                folder = None
+            try:
+                arrivals.append(await engine.import_from(program, await _bytes_of(session), workspace_root=folder))
+            except StoreError:
+                raise
+            except ClewError as error:
+                unread.append(_Unread(about.path, str(error)))
+    show(json, _Report(tuple(arrivals), tuple(unread)), _each_one_line(_report(program, arrivals, unread)))
+    if unread and not arrivals:
+        raise InvalidInput(f"none of {plural(len(unread), 'session')} of {program} could be imported")
+
+
+async def _preview(found: list[DiscoveredSession], only: Sequence[str]) -> Any:
+    """Yield the sessions with their content; only those of ``only``, if given."""
+    from clew.interop.programs.disk import preview
+
+    for number, session in enumerate(found, start=1):
+        _show_progress("read", number, len(found))
+        about: SessionPreview = await asyncio.to_thread(preview, session)
+        if not only or about.id in only:
+            yield session, about
+
+
+async def _bytes_of(found: DiscoveredSession) -> bytes:
+    from clew.interop.programs.disk import read_discovered
+
+    return await asyncio.to_thread(read_discovered, found)
+
+
+def _show_progress(what: str, number: int, of: int) -> None:
+    """Show progress on a terminal, in one line that is overwritten."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{what} {number} of {of}", end="\r\x1b[K" if number == of else "", file=sys.stderr, flush=True)
+
+
+def _each_one_line(lines: Iterable[str]) -> Iterator[str]:
+    """Remove line breaks: ids, folders and file names are untrusted, and must not look like a line of clew."""
+    return (" ".join(line.splitlines()) for line in lines)
+
+
+def _line(session: SessionPreview) -> str:
+    if session.problem is not None:
+        return f"{session.id}  cannot be imported: {session.problem}"
+    below = f"  {plural(session.subagents, 'subagent')}" if session.subagents else ""
+    when = moment(session.updated_at) if session.updated_at else "-"
+    about = f"{plural(session.turns, 'turn')}{below}  {session.folder or '-'}  {_title(session.title)}"
+    return f"{session.id}  {when}  {about}"
+
+
+def _title(title: str | None) -> str:
+    return " ".join((title or "").split())
+
+
+def _report(program: Program, arrivals: list[Arrival], unread: list[_Unread]) -> Iterator[str]:
+    for arrival in arrivals:
+        turns = f"{plural(arrival.turns, 'turn')}  " if arrival.outcome in ("new", "grown") else ""
+        why = f": {arrival.why}" if arrival.why else ""
+        yield f"{arrival.session_id}  {_OUTCOMES[arrival.outcome]}{why}  {turns}{_title(arrival.title)}"
+    yield from (f"{failed.path}  not read: {failed.why}" for failed in unread)
+    counts = {outcome: sum(arrival.outcome == outcome for arrival in arrivals) for outcome in _OUTCOMES}
+    sums = [f"{number} {_OUTCOMES[outcome]}" for outcome, number in counts.items() if number]
+    sums += [f"{len(unread)} not read"] if unread else []
+    yield f"{plural(len(arrivals) + len(unread), 'session')} of {program}: {', '.join(sums) or 'none'}"
+    yield from _remarks(remark for arrival in arrivals if arrival.outcome != "same" for remark in arrival.remarks)
+
+
+def _remarks(remarks: Iterable[Remark]) -> Iterator[str]:
+    """Yield data that is not part of conversations, by how it was handled."""
+    counts: dict[tuple[Fate, str], int] = {}
+    for remark in remarks:
+        counts[remark.fate, remark.what] = counts.get((remark.fate, remark.what), 0) + remark.count
+    for fate, words in _FATES.items():
+        for (of, what), number in counts.items():
+            if of == fate:
+                yield f"  {words}: {number} × {plain(what)}"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 import cyclopts
 
@@ -22,7 +22,7 @@ from clew.triggers.values.schedule import Schedule
 from clew.triggers.values.signature import Scheme
 from clew.triggers.values.webhook import Webhook
 
-__all__ = ["COMMANDS"]
+__all__ = ["events", "hooks", "schedules"]
 
 schedules = cyclopts.App(name="schedule", help="Scheduled prompts. They run while `clew serve` runs.")
 hooks = cyclopts.App(name="hook", help="Webhooks: other programs start turns with a signed POST /api/hooks/NAME.")
@@ -125,10 +125,10 @@ async def list_schedules(*, store: Store = None, json: Json = False) -> None:
     async with open_store(store) as engine:
         found = await engine.schedules.list()
     lines = (
-        f"{one.id}  {_next(one):<20}  {_when(one)}"
-        f"  {' '.join((one.name or one.prompt).split())[:60]}"
-        + (f"  ! {' '.join(one.last_error.split())}" if one.last_error else "")
-        for one in found
+        f"{schedule.id}  {_next(schedule):<20}  {_when(schedule)}"
+        f"  {' '.join((schedule.name or schedule.prompt).split())[:60]}"
+        + (f"  ! {' '.join(schedule.last_error.split())}" if schedule.last_error else "")
+        for schedule in found
     )
     show(json, {"schedules": found}, lines)
 
@@ -294,8 +294,8 @@ async def list_hooks(*, store: Store = None, json: Json = False) -> None:
     """
     async with open_store(store) as engine:
         found = await engine.webhooks.list()
-    lines = (f"{one.name}  {_state(one)}  {one.scheme}  {_where(one.routing)}" for one in found)
-    show(json, {"webhooks": [show_webhook(one) for one in found]}, lines)
+    lines = (f"{webhook.name}  {_state(webhook)}  {webhook.scheme}  {_where(webhook.routing)}" for webhook in found)
+    show(json, {"webhooks": [show_webhook(webhook) for webhook in found]}, lines)
 
 
 @hooks.command(name="show")
@@ -387,12 +387,9 @@ async def events(
         page = await engine.events.list(limit=limit, cursor=cursor, session_id=session, source=source, turn_id=turn)
     lines = (
         plain(
-            f"{moment(one.at)}Z  {one.direction:<3}  {one.source} {one.source_id}  {one.session_id}  "
-            f"{one.status or one.type or ''}"
+            f"{moment(event.at)}Z  {event.direction:<3}  {event.source} {event.source_id}  {event.session_id}  "
+            f"{event.status or event.type or ''}"
         ).rstrip()
-        for one in page.events
+        for event in page.events
     )
     show(json, page, lines)
-
-
-COMMANDS: Final[tuple[Callable[..., Any], ...]] = (schedules, hooks, events)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from clew.errors import SessionNotFound
 from clew.fronts.cli.command import Json, Store, open_store, option, show
 from clew.transcript.spend import Grouping, UsageReport, UsageSums
 
-__all__ = ["COMMANDS"]
+__all__ = ["usage"]
 
 _COLUMNS: Final = ("calls", "input", "output", "reasoning", "cache_read", "cache_write")
 
@@ -34,9 +34,6 @@ async def usage(
             with suppress(SessionNotFound):
                 titles[key] = (key and (await engine.get_session(key)).title) or ""
     show(json, found, _table(by, found, titles))
-
-
-COMMANDS: Final[tuple[Callable[..., Any], ...]] = (usage,)
 
 
 def _table(by: Grouping, found: UsageReport, titles: Mapping[str | None, str]) -> Iterator[str]:

@@ -18,7 +18,7 @@ import msgspec
 import psycopg
 
 from clew.errors import RowUndecodable, StoreClosed, StoreUnavailable
-from clew.long_work import AT_ONCE, giving_way
+from clew.long_work import AT_ONCE
 from clew.store.sql.postgres.connection import (
     Connection,
     PostgresStatements,
@@ -43,7 +43,6 @@ class ReaderPool:
     """Two lanes of threads, each thread with a connection opened on first use."""
 
     lines = None
-    on_spot = False
 
     def __init__(self, url: str, threads: int, wait_s: float) -> None:
         self._url = url
@@ -60,14 +59,7 @@ class ReaderPool:
                 pass
         return await self._run_in(self._long, call)
 
-    async def at_once(
-        self,
-        ask: Callable[[Reads], Coroutine[Any, Any, T]],
-        session_id: str | None = None,
-        *,
-        hot: bool = False,
-        again: str | None = None,
-    ) -> T:
+    async def at_once(self, ask: Callable[[Reads], Coroutine[Any, Any, T]], session_id: str | None = None) -> T:
         def run_all(sql: Statements, *, in_long: bool) -> T:
             return end_of(ask(ReadTransaction(sql, None, in_long=in_long, answer=lambda call, sql: call(sql))))
 
@@ -85,7 +77,7 @@ class ReaderPool:
         give_up, pause = time.monotonic() + self._wait_s, _PAUSE_S
         while True:
             try:
-                with giving_way() if lane.is_long else contextlib.nullcontext(), lane.connection() as connection:
+                with lane.connection() as connection:
                     return _read(connection, call)
             except (psycopg.Error, StoreUnavailable) as error:
                 cause = error.__cause__ if isinstance(error, StoreUnavailable) else error

@@ -54,8 +54,10 @@ input, output, reasoning, cache_read, cache_write, cost_usd,
 asked_at, first_chunk_at, ended_at, tools_ms, ended, estimated, workspace, owner
 
 -- fragment: is_plain
--- See the function of that name in store/copies.
-t.turn_type = 'normal' AND t.data_json::text = '{}' AND t.status IN ('completed', 'aborted', 'failed', 'unanswered')
+-- A turn whose copy differs from it only in its ids and its parent, so that it can be part of a run.
+t.turn_type = 'normal' AND t.status IN ('completed', 'aborted', 'failed', 'unanswered')
+AND (t.data_json::text = '{}' OR (t.data_json::text LIKE '{"chunks":{%'
+    AND strpos(t.data_json::text, '}') = length(t.data_json::text) - 1))
 
 -- fragment: message_columns
 m.id, m.session_id, m.role, m.metadata_json, m.created_at, m.updated_at
@@ -1183,16 +1185,17 @@ p.session_id, p.message_id, p.id, m.role, m.created_at, m.metadata_json, s.metad
 SELECT count(*) FROM (SELECT 1 {hits} LIMIT :most::bigint + 1) h
 
 -- name: search_words
--- The newest hits, ranked.
+-- The newest hits, ranked: those that have the last word before those where it begins a longer one.
 SELECT {hit_columns}
 FROM (
-    SELECT d.id AS id, d.part_id AS part_id, ts_rank(d.words, :match::tsquery, 1) AS score {hits}
+    SELECT d.id AS id, d.part_id AS part_id, ts_rank(d.words, :match::tsquery, 1) AS score,
+        d.words @@ :exact::tsquery AS is_exact {hits}
     ORDER BY d.id DESC LIMIT :most
 ) AS h
 JOIN chat_parts p ON p.id = h.part_id
 JOIN chat_messages m ON m.id = p.message_id
 JOIN chat_sessions s ON s.id = p.session_id
-ORDER BY h.score DESC, m.created_at DESC, h.id DESC
+ORDER BY h.is_exact DESC, h.score DESC, m.created_at DESC, h.id DESC
 LIMIT :limit OFFSET :offset
 
 -- name: search_older_words

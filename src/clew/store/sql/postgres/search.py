@@ -32,6 +32,7 @@ def find_hits(sql: Statements, plan: SearchPlan) -> SearchPage:
     else:
         phrases = parse_match(plan.match)
         params: dict[str, Any] = {"match": to_tsquery(phrases), "session_id": plan.session_id, "owner": plan.owner}
+        params |= {"exact": to_tsquery(parse_match(plan.exact or ""))}
         params |= {"limit": wanted, "offset": plan.offset, "most": search.MAX_RANKED}
         counted = sql.first("count_hits", params) or (0,)
         total, at_least = min(counted[0], search.MAX_RANKED), counted[0] > search.MAX_RANKED

@@ -62,17 +62,38 @@ def prepare(
                 f"{path} cannot use WAL mode (SQLite reports {mode!r}); choose a local folder for the store"
             )
         connection.execute("PRAGMA synchronous = NORMAL")
-        connection.execute("PRAGMA foreign_keys = ON")
         # Overwrite deleted content, whatever this SQLite's build default is.
         connection.execute("PRAGMA secure_delete = ON")
+        _prepare_statements(connection)
         if not writer:
             connection.execute("PRAGMA query_only = ON")
             keep_scratch_in_memory(connection)
-        connection.create_function("contains_text", 2, _contains_text, deterministic=True)
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def connect_in_memory() -> sqlite3.Connection:
+    """Open an empty database in memory. It need not be closed: nothing could be saved."""
+    connection = sqlite3.connect(
+        ":memory:", isolation_level=None, check_same_thread=False, cached_statements=256, factory=_InMemory
+    )
+    _prepare_statements(connection)
+    return connection
+
+
+class _InMemory(sqlite3.Connection):
+    """A connection that is not reported when it is collected without having been closed."""
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def _prepare_statements(connection: sqlite3.Connection) -> None:
+    """Apply what the schema and the statements depend on."""
+    connection.execute("PRAGMA foreign_keys = ON")
+    connection.create_function("contains_text", 2, _contains_text, deterministic=True)
 
 
 def keep_scratch_in_memory(connection: sqlite3.Connection) -> None:

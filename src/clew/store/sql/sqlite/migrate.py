@@ -17,9 +17,18 @@ from typing import Final
 from clew.errors import SchemaTooNew, StoreUnavailable
 from clew.failpoints import failpoint
 from clew.store.sql.queries import read_sql
-from clew.store.sql.sqlite.connection import scratch, transaction
+from clew.store.sql.sqlite.connection import connect_to_inspect, scratch, transaction
 
-__all__ = ["APPLICATION_ID", "MIGRATIONS", "SCHEMA_VERSION", "check_version", "is_plain", "migrate", "statements"]
+__all__ = [
+    "APPLICATION_ID",
+    "MIGRATIONS",
+    "SCHEMA_VERSION",
+    "check_version",
+    "is_plain",
+    "migrate",
+    "refuse_foreign",
+    "statements",
+]
 
 APPLICATION_ID: Final = 0x636C6577  # "clew" in ASCII, where file(1) and SQLite look for it
 
@@ -167,3 +176,16 @@ def statements(script: str) -> list[str]:
             found.append(pending.strip())
             pending = ""
     return [statement for statement in found if statement.strip(" ;\n")]
+
+
+def refuse_foreign(path: Path) -> None:
+    """Refuse a newer or foreign file before anything in it is changed, even its journal mode."""
+    if not path.is_file() or path.stat().st_size == 0:
+        return
+    if path.stat().st_nlink > 1:
+        raise StoreUnavailable(
+            f"{path} has a second name (a hard link), but SQLite keeps the newest data under one name only; remove the "
+            "other name, or copy the file"
+        )
+    with contextlib.closing(connect_to_inspect(path)) as connection:
+        check_version(connection, path)

@@ -8,25 +8,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sqlite3
-import time
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
 import msgspec
 
 from clew.errors import RowUndecodable, StoreClosed
-from clew.long_work import AT_ONCE, giving_way
+from clew.long_work import AT_ONCE
 from clew.store.sql.kept_lines import KeptLines
-from clew.store.sql.quick_reads import QuickReads
 from clew.store.sql.read_transaction import ReadTransaction, TooLong, end_of, measured
 from clew.store.sql.sqlite.connection import Connect, SqliteStatements, connect, is_undecodable, translate
 from clew.store.sql.statements import IsLong, Reads, Statements
 from clew.store.sql.tails import Tails
 
-__all__ = ["ReaderPool"]
+__all__ = ["ReaderPool", "read_in_transaction", "run_read"]
 
 T = TypeVar("T")
 
@@ -36,20 +34,16 @@ class ReaderPool:
 
     All connections are opened immediately: a file that is moved away later stays readable in every thread. Blocks.
 
-    ``wait_for_adoption`` is called before each read, in its thread, with the id of the session; it does nothing where
-    ``is_known`` is true.
+    ``wait_for_adoption`` is called before each read, in its thread, with the id of the session.
     """
 
     wait_for_adoption: Callable[[str | None], None] | None = None
-    is_known: Callable[[str | None], bool] | None = None
     lines: KeptLines | None = None
     tails: Tails | None = None
-    on_spot = False
 
     def __init__(self, path: Path, threads: int = 2, connect: Connect = connect) -> None:
         self._path = path
         self._closed = False
-        self._quick = QuickReads()
         with contextlib.ExitStack() as undo:
             self._short = _Lane("clew-reader", threads, path, connect, is_long=False)
             undo.callback(self._short.close)
@@ -64,46 +58,17 @@ class ReaderPool:
                 pass
         return await self._run_in(self._long, call, session_id)
 
-    async def at_once(
-        self,
-        ask: Callable[[Reads], Coroutine[Any, Any, T]],
-        session_id: str | None = None,
-        *,
-        hot: bool = False,
-        again: str | None = None,
-    ) -> T:
-        def run_all(sql: Statements, *, in_long: bool = False, on_spot: bool = False) -> T:
-            return end_of(ask(ReadTransaction(sql, self.lines, in_long=in_long, answer=run_one, on_spot=on_spot)))
+    async def at_once(self, ask: Callable[[Reads], Coroutine[Any, Any, T]], session_id: str | None = None) -> T:
+        def run_all(sql: Statements, *, in_long: bool = False) -> T:
+            return end_of(ask(ReadTransaction(sql, self.lines, in_long=in_long, answer=run_one)))
 
         def run_one(call: Callable[[Statements], Any], sql: Statements) -> Any:
-            return _run_read(call, sql, self._path)
+            return run_read(call, sql, self._path)
 
-        def run_timed(sql: Statements, *, on_spot: bool = False) -> T:
-            if again is None:
-                return run_all(sql, on_spot=on_spot)
-            begun = time.thread_time()
-            found = run_all(sql, on_spot=on_spot)
-            # Only of reads that completed: an aborted one says nothing about its duration.
-            self._quick.note(session_id, again, time.thread_time() - begun)
-            return found
-
-        if (hot and self._is_new(session_id)) or (again is not None and self._is_quick(session_id, again)):
-            # Faster than waking a thread; but the loop must not wait for a connection.
-            with contextlib.suppress(Empty, TooLong), self._short.connection(wait=False) as connection:
-                return self._read(connection, lambda sql: run_timed(sql, on_spot=True))
         try:
-            return await self._run_in(self._short, run_timed, session_id)
+            return await self._run_in(self._short, run_all, session_id)
         except TooLong:
             return await self._run_in(self._long, lambda sql: run_all(sql, in_long=True), session_id)
-
-    def _is_new(self, session_id: str | None) -> bool:
-        """Return whether the session's rows are in the page cache, and no other program has changed it."""
-        new = session_id is not None and self.lines is not None and self.lines.is_new(session_id)
-        return new and self.is_known is not None and self.is_known(session_id)
-
-    def _is_quick(self, session_id: str | None, again: str) -> bool:
-        """Return whether the same read was fast a moment ago, and no other program has changed the session."""
-        return self._quick.knows(session_id, again) and self.is_known is not None and self.is_known(session_id)
 
     async def _run_in(self, lane: _Lane, call: Callable[[Statements], T], session_id: str | None) -> T:
         if self._closed:
@@ -113,30 +78,11 @@ class ReaderPool:
     def _call(self, lane: _Lane, call: Callable[[Statements], T], session_id: str | None) -> T:
         if self.wait_for_adoption is not None:
             self.wait_for_adoption(session_id)
-        with giving_way() if lane.is_long else contextlib.nullcontext(), lane.connection() as connection:
+        with lane.connection() as connection:
             return self._read(connection, call)
 
     def _read(self, connection: sqlite3.Connection, call: Callable[[Statements], T]) -> T:
-        sql = SqliteStatements(connection, self.tails)
-        try:
-            # Explicitly deferred: it fixes one state for several statements and can never take the write lock.
-            connection.execute("BEGIN DEFERRED")
-            try:
-                return _run_read(call, sql, self._path)
-            except sqlite3.OperationalError:
-                # Retry with invalid UTF-8 as \\x and two digits, which is invalid JSON, so that the row is reported as
-                # damaged.
-                connection.text_factory = lambda data: data.decode("utf-8", "backslashreplace")
-                try:
-                    return _run_read(call, sql, self._path)
-                finally:
-                    connection.text_factory = str
-            finally:
-                # Nothing was written; a COMMIT would repeat the error of a statement that met a damaged page.
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-        except sqlite3.Error as error:
-            raise translate(error, self._path) from error
+        return read_in_transaction(connection, call, self._path, self.tails)
 
     def backfill(self) -> Future[None] | None:
         """Move the log into the database in a reader's thread, while writes continue; None if no thread is free.
@@ -179,9 +125,9 @@ class _Lane:
         return not self._idle.empty()
 
     @contextlib.contextmanager
-    def connection(self, *, wait: bool = True) -> Iterator[sqlite3.Connection]:
-        """Borrow a free connection. Raises ``Empty`` if none is free and ``wait`` is False."""
-        connection = self._idle.get(wait)
+    def connection(self) -> Iterator[sqlite3.Connection]:
+        """Borrow a connection, and wait until one is free."""
+        connection = self._idle.get()
         try:
             yield connection
         finally:
@@ -193,7 +139,33 @@ class _Lane:
             self._idle.get().close()
 
 
-def _run_read(call: Callable[[Statements], T], sql: Statements, path: Path) -> T:
+def read_in_transaction(
+    connection: sqlite3.Connection, call: Callable[[Statements], T], path: Path | None, tails: Tails | None = None
+) -> T:
+    """Run a read on one state of the database."""
+    sql = SqliteStatements(connection, tails)
+    try:
+        # Explicitly deferred: it fixes one state for several statements and can never take the write lock.
+        connection.execute("BEGIN DEFERRED")
+        try:
+            return run_read(call, sql, path)
+        except sqlite3.OperationalError:
+            # Retry with invalid UTF-8 as \\x and two digits, which is invalid JSON, so that the row is reported as
+            # damaged.
+            connection.text_factory = lambda data: data.decode("utf-8", "backslashreplace")
+            try:
+                return run_read(call, sql, path)
+            finally:
+                connection.text_factory = str
+        finally:
+            # Nothing was written; a COMMIT would repeat the error of a statement that met a damaged page.
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+    except sqlite3.Error as error:
+        raise translate(error, path) from error
+
+
+def run_read(call: Callable[[Statements], T], sql: Statements, path: Path | None) -> T:
     """Run a read and translate its errors, except for texts that are not UTF-8."""
     try:
         return call(sql)
@@ -203,4 +175,4 @@ def _run_read(call: Callable[[Statements], T], sql: Statements, path: Path) -> T
         raise translate(error, path) from error
     except (KeyError, TypeError, ValueError, msgspec.MsgspecError) as error:
         # A column holds a value that no unit can have written, such as NULL where the schema forbids it.
-        raise RowUndecodable(f"a row of {path} cannot be decoded: {error!r}") from error
+        raise RowUndecodable(f"a row of {path or 'the store'} cannot be decoded: {error!r}") from error

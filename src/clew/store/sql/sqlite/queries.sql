@@ -58,8 +58,9 @@ input, output, reasoning, cache_read, cache_write, cost_usd,
 asked_at, first_chunk_at, ended_at, tools_ms, ended, estimated, workspace, owner
 
 -- fragment: is_plain
--- See the function of that name in store/copies.
-t.turn_type = 'normal' AND t.data_json = '{}' AND t.status IN ('completed', 'aborted', 'failed', 'unanswered')
+-- A turn whose copy differs from it only in its ids and its parent, so that it can be part of a run.
+t.turn_type = 'normal' AND t.status IN ('completed', 'aborted', 'failed', 'unanswered')
+AND (t.data_json = '{}' OR (t.data_json LIKE '{"chunks":{%' AND instr(t.data_json, '}') = length(t.data_json) - 1))
 
 -- fragment: message_columns
 m.id, m.session_id, m.role, m.metadata_json, m.created_at, m.updated_at
@@ -1170,6 +1171,10 @@ GROUP BY message_id
 SELECT 1 FROM chat_parts p WHERE p.message_id IN (SELECT value FROM json_each(:ids))
 AND NOT EXISTS (SELECT 1 FROM chat_parts q WHERE q.id = p.id AND +q.rowid = p.rowid) LIMIT 1
 
+-- name: any_unsearched
+SELECT 1 FROM message_seals s LEFT JOIN search_marks k ON k.message_id = s.message_id
+WHERE k.digest IS NOT s.digest LIMIT 1
+
 -- name: any_lost_search_doc
 SELECT 1 FROM search_docs d WHERE NOT EXISTS (SELECT 1 FROM chat_parts p WHERE p.id = d.part_id) LIMIT 1
 
@@ -1235,7 +1240,8 @@ WHERE search_index MATCH :match AND (:session_id IS NULL OR p.session_id = :sess
 SELECT count(*) FROM (SELECT 1 {hits} LIMIT :most + 1)
 
 -- name: search_words
--- The newest hits, ranked. Without snippets, which would be built for every row before the best are known.
+-- The newest hits, ranked: those that have the last word before those where it begins a longer one. Without snippets,
+-- which would be built for every row before the best are known.
 SELECT h.id, p.session_id, p.message_id, p.id, m.role, m.created_at, m.metadata_json, s.metadata_json
 FROM (
     SELECT d.id AS id, d.part_id AS part_id, bm25(search_index) AS score {hits}
@@ -1244,7 +1250,8 @@ FROM (
 CROSS JOIN chat_parts p ON p.id = h.part_id
 CROSS JOIN chat_messages m ON m.id = p.message_id
 CROSS JOIN chat_sessions s ON s.id = p.session_id
-ORDER BY h.score, m.created_at DESC, h.id DESC
+ORDER BY h.id NOT IN (SELECT rowid FROM search_index WHERE search_index MATCH :exact), h.score, m.created_at DESC,
+    h.id DESC
 LIMIT :limit OFFSET :offset
 
 -- name: search_older_words

@@ -9,7 +9,12 @@ from clew.store.sql.hits import mark_damaged, to_hit
 from clew.store.sql.sqlite.search_index import search_schema
 from clew.store.sql.statements import Statements
 
-__all__ = ["find_hits"]
+__all__ = ["find_hits", "is_complete"]
+
+
+def is_complete(sql: Statements) -> bool:
+    """Return whether the index has every sealed message, and no part that is gone."""
+    return all(sql.first(name, {}) is None for name in ("any_unsearched", "any_lost_search_doc"))
 
 
 def find_hits(sql: Statements, plan: SearchPlan) -> SearchPage | None:
@@ -19,6 +24,7 @@ def find_hits(sql: Statements, plan: SearchPlan) -> SearchPage | None:
     wanted = plan.limit + 1
     params = {
         "match": plan.match,
+        "exact": plan.exact,
         "words": rows.encode(plan.words),
         "session_id": plan.session_id,
         "owner": plan.owner,
