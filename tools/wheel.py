@@ -74,7 +74,7 @@ class Environment:
         self.run(uv, "venv", "-q", "--python", python, str(folder / "env"))
 
     def install(self, wheel: Path, extra: str, versions: str) -> None:
-        requirement = f"clew[{extra}] @ {wheel.as_uri()}" if extra else str(wheel)
+        requirement = f"clew-sessions[{extra}] @ {wheel.as_uri()}" if extra else str(wheel)
         self.run(
             self._uv,
             "pip",
@@ -152,10 +152,10 @@ def test_wheel(uv: str, wheel: Path, python: str, versions: str, extra: str) -> 
             result = subprocess.run(
                 [str(fresh.bin / "clew")], cwd=folder, env=fresh.env, capture_output=True, text=True
             )
-            assert (result.returncode, "clew[cli]" in result.stderr) == (2, True), result
+            assert (result.returncode, "clew-sessions[cli]" in result.stderr) == (2, True), result
         if extra == "server,models":
             follow_quickstart(fresh)
-    print(f"Python {version}, {versions}, clew[{extra}]: {time.monotonic() - began:.1f} s", flush=True)
+    print(f"Python {version}, {versions}, clew-sessions[{extra}]: {time.monotonic() - began:.1f} s", flush=True)
 
 
 def find_pythons() -> list[str]:

@@ -1,3 +1,3 @@
 """The version of clew, read by the build and by ``clew --version``."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

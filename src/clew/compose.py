@@ -402,6 +402,6 @@ async def _open_postgres(
     except ModuleNotFoundError as error:
         if error.name is None or not error.name.startswith("psycopg"):
             raise
-        raise NotSupported("PostgreSQL needs an extra; install it: pip install 'clew[postgres]'") from error
+        raise NotSupported("PostgreSQL needs an extra; install it: pip install 'clew-sessions[postgres]'") from error
     options = PostgresOptions(read_only=read_only, lossy=config.lossy_commits, gap_ms=config.group_gap_ms)
     return await open_postgres(location.url, options, clock=clock, mint=mint)

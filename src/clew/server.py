@@ -25,7 +25,7 @@ try:
     from clew.fronts.http.sse import CHAT_HEADERS, SSE_HEADERS, chunk_frames
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] == "starlette":
-        raise ImportError('clew.server needs extra packages: pip install "clew[server]"') from error
+        raise ImportError('clew.server needs extra packages: pip install "clew-sessions[server]"') from error
     raise
 
 __all__ = [

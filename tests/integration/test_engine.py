@@ -277,7 +277,7 @@ async def test_without_its_extra_postgresql_says_what_to_install(monkeypatch: py
     for name in [name for name in sys.modules if name.startswith(("psycopg", "clew.store.sql.postgres"))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(clew.NotSupported, match=r"pip install 'clew\[postgres\]'"):
+    with pytest.raises(clew.NotSupported, match=r"pip install 'clew-sessions\[postgres\]'"):
         async with clew.open("postgresql://127.0.0.1:1/x"):
             pass
 

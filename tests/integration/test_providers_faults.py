@@ -341,7 +341,7 @@ async def test_without_the_libraries_the_call_says_what_to_install(monkeypatch: 
     from clew.transcript.session import Model
 
     request = ModelRequest(model=Model("openai", "gpt-5"), system="", messages=(user("hi"),))
-    with pytest.raises(ProviderFailure, match=r'openai needs a library .* run pip install "clew\[models\]"') as caught:
+    with pytest.raises(ProviderFailure, match=r"needs a library .* run pip install .clew-sessions\[models\]") as caught:
         await anext(provider.stream(request))
     assert caught.value.kind == "unknown"
 

@@ -32,7 +32,7 @@ WIRES = {extra: library for library, extra in _LIBRARIES.values() if extra != "m
 
 def modules(requirements: list[str]) -> set[str]:
     """What is imported of these packages; clew's own extras aside."""
-    names = {re.split(r"[^A-Za-z0-9-]", one)[0] for one in requirements} - {"clew"}
+    names = {re.split(r"[^A-Za-z0-9-]", one)[0] for one in requirements} - {"clew-sessions"}
     return {IMPORTED_AS.get(name, name.replace("-", "_")) for name in names}
 
 
@@ -73,7 +73,7 @@ def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None
 def test_all_is_every_extra() -> None:
     """None is forgotten."""
     [everything] = PROJECT["optional-dependencies"]["all"]
-    assert everything == f"clew[{','.join(sorted(set(PROJECT['optional-dependencies']) - {'all'}))}]"
+    assert everything == f"clew-sessions[{','.join(sorted(set(PROJECT['optional-dependencies']) - {'all'}))}]"
 
 
 def test_the_command_without_its_packages_says_what_to_install(
@@ -84,7 +84,7 @@ def test_the_command_without_its_packages_says_what_to_install(
     monkeypatch.setitem(sys.modules, "cyclopts", None)
     with pytest.raises(SystemExit) as ended:
         main()
-    told = 'clew: missing packages: run pip install "clew[cli]" (not_installed)\n'
+    told = 'clew: missing packages: run pip install "clew-sessions[cli]" (not_installed)\n'
     assert (ended.value.code, *capsys.readouterr()) == (2, "", told)
 
 
@@ -93,5 +93,5 @@ def test_the_server_without_its_packages_says_what_to_install(monkeypatch: pytes
     for name in ("clew.server", "clew.fronts.http.app"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setitem(sys.modules, "starlette.applications", None)
-    with pytest.raises(ImportError, match=r'clew\.server needs extra packages: pip install "clew\[server\]"'):
+    with pytest.raises(ImportError, match=r'clew\.server needs extra packages: pip install "clew-sessions\[server\]"'):
         import_module("clew.server")

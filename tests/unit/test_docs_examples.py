@@ -15,9 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.pages import DOCS, ROOT, blocks, name_of, prose, section
+from tests.unit.pages import DOCS, ROOT, blocks, name_of, prose
 
 README = ROOT / "README.md"
+QUICKSTART = DOCS / "quickstart.md"
+INDEX = DOCS / "README.md"
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.glob("*.md")])
 OWN_PAGES = [page for page in PAGES if page.name != "CONTRIBUTING.md"]
 # Links to anywhere else would have to be looked after; these two are the changelog's, the third is the reader's own.
@@ -56,8 +58,8 @@ NEEDS_CURL = pytest.mark.skipif(shutil.which("curl") is None, reason="curl is no
 
 
 def shell_block(holding: str) -> str:
-    """The one shell block of the README that holds a text, for an environment that is active already."""
-    [shell] = [block for block in blocks(README, "bash") if holding in block]
+    """Return the one shell block of the quickstart that has a text, for an environment that is active already."""
+    [shell] = [block for block in blocks(QUICKSTART, "bash") if holding in block]
     script = shell.replace("source .venv/bin/activate\n", "")
     assert script != shell
     return script
@@ -65,24 +67,27 @@ def shell_block(holding: str) -> str:
 
 @pytest.mark.slow
 def test_the_example_in_the_readme_runs(tmp_path: Path) -> None:
-    """To its end: an echo, a call that was asked for and answered, and what is stored."""
+    """To its end: the chunks until the request, and the answer after it was approved."""
     [source] = blocks(README, "python")
     assert source.startswith("# example: talk.py")
     (tmp_path / "talk.py").write_text(source, encoding="utf-8")
     assert execute(tmp_path, [sys.executable, "talk.py"]).splitlines() == [
-        "Follow the thread back.",
+        "start",
+        "start-step",
+        "tool-input-start",
+        "tool-input-delta",
+        "tool-input-available",
+        "tool-approval-request",
+        "finish-step",
+        "finish",
         "roll done: a 20, of course",
-        "user ['text']",
-        "assistant ['step-start', 'text']",
-        "user ['text']",
-        "assistant ['step-start', 'tool-roll', 'step-start', 'text']",
     ]
 
 
 @pytest.mark.slow
 @PATIENT
 @NEEDS_CURL
-def test_the_calls_in_the_readme_do_what_it_says(tmp_path: Path) -> None:
+def test_the_calls_in_the_quickstart_do_what_it_says(tmp_path: Path) -> None:
     """The shell block, as it is there, against a server: a talk, an approval, a stream cut and joined again."""
     with (tmp_path / "address.txt").open("w") as out:
         server = subprocess.Popen(["clew", "serve", "--port", "0"], cwd=tmp_path, env=environment(tmp_path), stdout=out)
@@ -111,7 +116,7 @@ def test_the_calls_in_the_readme_do_what_it_says(tmp_path: Path) -> None:
 @pytest.mark.slow
 @PATIENT
 @NEEDS_CURL
-def test_the_kill_in_the_readme_loses_nothing(tmp_path: Path) -> None:
+def test_the_kill_in_the_quickstart_loses_nothing(tmp_path: Path) -> None:
     """The shell block, as it is there: what was seen before the kill is stored, and the judge is content."""
     seen, stored, status, verdict = execute(tmp_path, ["bash", "-eu", "-c", shell_block("kill -9")]).splitlines()
     words = seen.removeprefix("seen:   ")
@@ -202,7 +207,13 @@ def test_the_search_for_machine_paths_finds_them() -> None:
         assert not MACHINE_PATH.search(good), good
 
 
-def test_every_page_is_in_the_table_of_the_readme() -> None:
-    """A page nobody can find is not there."""
-    linked = set(re.findall(r"\]\(([^)#]+)\)", section(README, "Documentation")))
-    assert sorted(name_of(page) for page in PAGES if page != README and name_of(page) not in linked) == []
+def test_every_page_is_in_the_index() -> None:
+    """A page that is linked from nowhere is not read."""
+    links = re.findall(r"\]\(([^)#]+)\)", prose(INDEX))
+    linked = {(INDEX.parent / link).resolve() for link in links}
+    assert sorted(name_of(page) for page in PAGES if page not in (README, INDEX) and page not in linked) == []
+
+
+def test_the_readme_stays_short() -> None:
+    """Somebody new reads all of it."""
+    assert len(README.read_text(encoding="utf-8").split()) <= 900

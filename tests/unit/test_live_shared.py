@@ -89,7 +89,7 @@ async def test_what_is_not_installed_says_how_to_install_it(monkeypatch: pytest.
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "redis", None)
     monkeypatch.setitem(sys.modules, "redis.asyncio", None)
-    with pytest.raises(NotSupported, match=r"pip install 'clew\[redis\]'"):
+    with pytest.raises(NotSupported, match=r"pip install 'clew-sessions\[redis\]'"):
         async with clew.open("memory:", live="redis://h"):
             pass
 

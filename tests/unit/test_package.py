@@ -19,6 +19,7 @@ import pytest
 import clew
 from clew import errors
 from clew.client import AsyncClient, Client
+from clew.store.sql.sqlite.migrate import SCHEMA_VERSION
 from clew.triggers.events import Events
 from clew.triggers.schedules import Schedules
 from clew.triggers.webhooks import Webhooks
@@ -79,7 +80,16 @@ def test_importing_clew_loads_neither_fronts_nor_test_tools() -> None:
 def test_the_module_is_the_command() -> None:
     """`python -m clew` is the command `clew`."""
     shown = subprocess.run([sys.executable, "-m", "clew", "--version"], check=True, capture_output=True, text=True)
-    assert shown.stdout == f"{clew.__version__}\n"
+    assert shown.stdout == f"{clew.__version__} (store format {SCHEMA_VERSION})\n"
+
+
+RELEASED = {"0.1.0": 22}
+"""The store format of each released version."""
+
+
+def test_a_new_store_format_raises_the_version() -> None:
+    """Two releases with one number never write different tables."""
+    assert RELEASED.get(clew.__version__, SCHEMA_VERSION) == SCHEMA_VERSION
 
 
 def test_what_ships_for_tests_starts_no_process() -> None:

@@ -22,7 +22,7 @@ from clew.providers.registry import ProviderConfig, ProviderRegistry
 from clew.transcript.session import Model
 from clew.transcript.usage import Usage
 
-INSTALL = 'run pip install "clew[models]"'
+INSTALL = 'run pip install "clew-sessions[models]"'
 SECRET = "sk-very-secret-0123456789"
 LOCAL = ProviderConfig(base_url="http://127.0.0.1:9/v1")
 
@@ -93,7 +93,9 @@ def test_a_key_without_the_libraries_is_not_answered_by_the_demo(monkeypatch: py
     made = registry(OPENAI_API_KEY="k")
     assert made.default_model().provider_id == "openai"
     assert {line.reason for line in made.models() if line.id.startswith("openai/")} == {INSTALL}
-    with pytest.raises(ProviderFailure, match=r'openai cannot be used: run pip install "clew\[models\]"') as caught:
+    with pytest.raises(
+        ProviderFailure, match=r"openai cannot be used: run pip install .clew-sessions\[models\]"
+    ) as caught:
         made.get("openai")
     assert caught.value.kind == "unknown"
 
@@ -483,7 +485,7 @@ def test_a_wire_without_its_library_says_which_extra_brings_it(
         return None if name == library else object()
 
     monkeypatch.setattr("importlib.util.find_spec", find)
-    assert what_to_install(kind) == f'run pip install "clew[{extra}]"'
+    assert what_to_install(kind) == f'run pip install "clew-sessions[{extra}]"'
     library = "nothing"
     assert what_to_install(kind) is None
 
@@ -494,7 +496,7 @@ def test_every_extra_that_is_asked_for_is_one_of_the_package() -> None:
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))["project"]
     extras = set(project["optional-dependencies"])
     assert {"models", "google", "bedrock", "mistral", "groq", "xai"} <= extras
-    everything = project["optional-dependencies"]["all"][0].removeprefix("clew[").removesuffix("]").split(",")
+    everything = project["optional-dependencies"]["all"][0].removeprefix("clew-sessions[").removesuffix("]").split(",")
     assert sorted(everything) == sorted(extras - {"all"})
 
 

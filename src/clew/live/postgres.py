@@ -65,7 +65,7 @@ class PostgresLive(SharedLive):
         try:
             import psycopg  # noqa: F401
         except ImportError:
-            raise NotSupported("PostgreSQL needs an extra; install it: pip install 'clew[postgres]'") from None
+            raise NotSupported("PostgreSQL needs an extra; install it: pip install 'clew-sessions[postgres]'") from None
 
     async def _connect(self) -> Any:
         from psycopg import AsyncConnection

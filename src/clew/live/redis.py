@@ -58,7 +58,7 @@ class RedisLive(SharedLive):
             from redis.backoff import NoBackoff
         except ImportError:
             raise NotSupported(
-                "the live layer on Valkey or Redis needs the redis package: pip install 'clew[redis]'"
+                "the live layer on Valkey or Redis needs the redis package: pip install 'clew-sessions[redis]'"
             ) from None
         self._prefix = f"clew:{name}" if name else "clew"
 

@@ -35,7 +35,8 @@ def exporting() -> Iterator[None]:
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError as error:
-        log.warning("%s is set, but %s is not installed: pip install 'clew[otel]'", min(configured), error.name)
+        package = "clew-sessions[otel]"
+        log.warning("%s is set, but %s is not installed: pip install '%s'", min(configured), error.name, package)
         yield
         return
     named = {} if os.environ.get("OTEL_SERVICE_NAME") else {"service.name": "clew"}

@@ -16,6 +16,6 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in _LIBRARIES:
             raise
-        print('clew: missing packages: run pip install "clew[cli]" (not_installed)', file=sys.stderr)
+        print('clew: missing packages: run pip install "clew-sessions[cli]" (not_installed)', file=sys.stderr)
         sys.exit(2)
     run()

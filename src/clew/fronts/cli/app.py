@@ -61,10 +61,17 @@ def _usage(error: cyclopts.CycloptsError) -> Any:
     return Text(f"clew: {plain(words)} (usage)")
 
 
+def _version() -> str:
+    """Return the version of the package, and that of the tables it writes."""
+    from clew.store.sql.sqlite.migrate import SCHEMA_VERSION
+
+    return f"{clew.__version__} (store format {SCHEMA_VERSION})"
+
+
 app = cyclopts.App(
     name="clew",
     help="The durable session engine for AI agents.",
-    version=clew.__version__,
+    version=_version,
     result_action="return_value",
     error_formatter=_usage,
 )
@@ -109,7 +116,7 @@ async def mcp(*, store: Store = None) -> None:
     except ModuleNotFoundError as error:
         if error.name not in ("mcp", "pydantic"):
             raise
-        raise InvalidInput("this needs the MCP package: pip install 'clew[mcp]'") from error
+        raise InvalidInput("this needs the MCP package: pip install 'clew-sessions[mcp]'") from error
     await front.make_server(lambda write: open_store(store, write=write)).run_stdio_async()
 
 
@@ -232,7 +239,7 @@ def _http_front() -> Any:
     except ModuleNotFoundError as error:
         if error.name not in ("starlette", "uvicorn", "httptools"):
             raise
-        raise InvalidInput("this needs the server's packages: pip install 'clew[server]'") from error
+        raise InvalidInput("this needs the server's packages: pip install 'clew-sessions[server]'") from error
 
 
 def run_command(words: Sequence[str]) -> int:

@@ -41,7 +41,7 @@ the request for it silently."""
 
 def how_to_install(kind: EndpointKind) -> str:
     """Return how to install the library of this kind."""
-    return f'run pip install "clew[{_LIBRARIES.get(kind, _DEFAULT)[1]}]"'
+    return f'run pip install "clew-sessions[{_LIBRARIES.get(kind, _DEFAULT)[1]}]"'
 
 
 def what_to_install(kind: EndpointKind) -> str | None:

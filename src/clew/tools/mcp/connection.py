@@ -393,7 +393,7 @@ def _reason(error: BaseException | None, wire: Wire, server: McpServer) -> str:
     if isinstance(error, TimeoutError):
         return f"it was not ready within {server.start_s:g} s"
     if isinstance(error, ModuleNotFoundError):
-        return "MCP needs an extra; install it: pip install 'clew[mcp]'"
+        return "MCP needs an extra; install it: pip install 'clew-sessions[mcp]'"
     if isinstance(error, ToolFailed):
         return str(error)
     return wire.why or (f"{type(error).__name__}: {error}" if error is not None else "it ended")
