@@ -14,18 +14,16 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from clew.errors import ClewError, ContextTooLarge, ModelFailed, SessionNotFound, StaleEpoch, StorageFull, StoreError
+from clew.errors import ContextTooLarge, ModelFailed
 from clew.failpoints import failpoint
 from clew.live.base import Event, LiveStream
 from clew.providers.base import ProviderFailure
 from clew.providers.retry import delay_ms
-from clew.session.acquire.settle import SHUTDOWN, plan_end, plan_refusal
 from clew.session.cancellable import run_until
-from clew.session.cluster.lease import LEASE_LOST
 from clew.session.context.context import session_policy
 from clew.session.context.context_fit import ContextFitter
 from clew.session.host import Host
-from clew.session.progress import Progress, problem_of
+from clew.session.progress import Progress
 from clew.session.prompt.admission import assistant_row, next_row_at, synthetic_row
 from clew.session.prompt.submission import TurnOutcome
 from clew.session.turn.acquired_session import AcquiredSession, Resumption
@@ -35,13 +33,11 @@ from clew.session.turn.planned_start import PlannedStart, plan_start
 from clew.session.turn.recorder import Recorder
 from clew.session.turn.run_stream import RunStream
 from clew.session.turn.structured_output import MAX_REMINDERS, NO_ANSWER, REMINDER
-from clew.session.turn.unstored import problem_with_loss, settle_short
+from clew.session.turn.turn_end import TurnEnd, plan_model
 from clew.store.unit import (
     EpochIs,
     InsertMessage,
     LinkMessage,
-    PatchSession,
-    Refused,
     SealMessage,
     SetTurn,
     Unit,
@@ -51,13 +47,8 @@ from clew.tools.base import Signal
 from clew.transcript import chunk as c
 from clew.transcript.incomplete_step import find_cut, unsent_data
 from clew.transcript.message import MessageRow
-from clew.transcript.metadata import MODEL_WAS_KEY, PICKED_KEY
-from clew.transcript.part import call_id_of, is_open_call, state_of
+from clew.transcript.part import call_id_of, is_open_call
 from clew.transcript.repetition import WARNING, Pattern, find_pattern, made_calls
-from clew.transcript.session import Model
-from clew.transcript.turn import finish_of
-from clew.transcript.turn_state import TurnStatus
-from clew.transcript.wait import with_waits
 
 __all__ = ["MAX_RESUMED", "Run"]
 
@@ -105,9 +96,7 @@ class Run:
         self.stream: RunStream
         self._counts = self.turn.chunks
         self._pending_retry: tuple[int, ProviderFailure] | None = None
-        self.superseded = False
-        self.unsettled = False
-        """The run has ended, but the store did not accept its end."""
+        self._end: TurnEnd | None = None
         self._loop: Loop | None = None
         self._active_recorder: Recorder | None = None
         self._start: PlannedStart | None = None
@@ -148,6 +137,14 @@ class Run:
     async def wait(self) -> TurnOutcome:
         return await asyncio.shield(self._outcome)
 
+    @property
+    def superseded(self) -> bool:
+        return self._end is not None and self._end.superseded
+
+    @property
+    def unsettled(self) -> bool:
+        return self._end is not None and self._end.unsettled
+
     def has_asked(self, request_id: str | None = None) -> bool:
         return self.stream.has_asked(request_id)
 
@@ -166,7 +163,7 @@ class Run:
             try:
                 outcome = await self._execute()
             except Exception as error:
-                outcome = self._end_unstored(error, None)
+                outcome = self._turn_end().end_unstored(error, None)
             finally:
                 self._fitter.release()
             doing.ended = outcome.status
@@ -199,7 +196,7 @@ class Run:
             end, failure = await self._run_until_aborted(self._work(resumption, steps, budget, warned))
             is_resumed = self.turn.status in ("failed", "aborted")
             if not self._has_begun and isinstance(failure, ContextTooLarge) and not is_resumed:
-                return await self._refuse(failure)
+                return await self._turn_end().refuse(failure, self._start_chunk())
             recorder = self._active_recorder or self._recorder(resumption)
             if not self._has_begun:
                 recorder.write(self._start_chunk())
@@ -238,7 +235,7 @@ class Run:
             # Hooks and summaries that ignore an abort must not let the run continue.
             raise asyncio.CancelledError
         picked, is_resumed = self._config.session.model, self.turn.status in ("failed", "aborted")
-        moved = await self._plan_model(picked, self._config.model.plain)
+        moved = await plan_model(self._host, self._config, picked, self._config.model.plain)
         # A resumed turn still switches the model as planned. A model picked since it stopped stays picked.
         swaps = self.turn.swapped_from == msgspec.to_builtins(picked) or picked.plain == self._config.model.plain
         if moved and (not is_resumed or swaps):
@@ -357,131 +354,19 @@ class Run:
         self.stream.begin_next(self.message_id)
         self._publish_started(user_message_id)
 
-    # Settling
-
     async def _settle(self, recorder: Recorder, end: End | None, failure: BaseException | None) -> TurnOutcome:
-        """Record the last chunks, then the unit that ends the turn or lets it wait."""
-        now = self._host.clock.now_ms()
         failpoint("run.before_settle")
+        steps = self._first_step
         if self._loop is not None:
             # A call that did not end normally may still have cost something.
             self._loop.abandon_step(failure)
-        self.stream.keep_back()
-        try:
-            if failure is None:
-                return await self._settle_ended(recorder, end, now)
-        except StorageFull as full:
-            failure = full
-        return await self._settle_failed(recorder, failure, now)
+            steps = self._loop.step
+        return await self._turn_end().settle(recorder, end, failure, steps=steps)
 
-    async def _settle_ended(self, recorder: Recorder, end: End | None, now: int) -> TurnOutcome:
-        if end is None and self.signal.reason == LEASE_LOST:
-            # Another replica may have acquired the session: it settles the turn.
-            recorder.abandon()
-            self.superseded = True
-            return self._outcome_of("aborted", stopped=LEASE_LOST)
-        if end is None and self.signal.reason == SHUTDOWN and self._host.config.resume == "safe":
-            # The turn stays open for the next process, which resumes or settles it.
-            try:
-                await recorder.flush()
-            except Exception:
-                self.unsettled = True
-            recorder.abandon()
-            self.stream.keep_back(c.Abort(reason=SHUTDOWN))
-            return self._outcome_of("aborted", stopped=SHUTDOWN)
-        if end is None:
-            for part in recorder.fold.parts:
-                if state_of(part) == "approval-requested":
-                    recorder.withdraw(call_id_of(part) or "", self.signal.reason or "aborted")
-            recorder.write(c.Abort(reason=self.signal.reason or "aborted"))
-            await recorder.close(*plan_end(self.turn.id, "aborted", now, {"stopped": self.signal.reason}))
-            return self._outcome_of("aborted", stopped=self.signal.reason)
-        if end.reason == "waiting":
-            recorder.write(c.Finish(finish_reason="tool-calls"))
-            await recorder.close(SetTurn(self.turn.id, "waiting", data=dict(with_waits(end.waits))), seal=False)
-            return self._outcome_of("waiting")
-        stopped = None if end.reason == "done" else "doom_loop" if end.reason == "doom" else end.reason
-        recorder.write(c.Finish(finish_reason=finish_of(stopped)))
-        # An abort that came too late has already been noted in the turn.
-        data: dict[str, Any] = {"stopped": stopped} if stopped or self.signal.aborted else {}
-        if stopped == "step_limit":
-            data["max_steps"] = self._max_steps
-        await recorder.close(*plan_end(self.turn.id, "completed", now, data))
-        return self._outcome_of("completed", stopped=stopped)
-
-    async def _refuse(self, refusal: ContextTooLarge) -> TurnOutcome:
-        """Refuse the turn before any model call: the head does not move, and the prompt is handed back."""
-        host, session_id = self._host, self.session_id
-        line = await host.store.load_line(session_id, through=self.turn.id, turns=1, keep_damaged=True)
-        turn, rows = line.turns[-1].turn, line.turns[-1].messages
-        text = "\n".join(next((row.texts for row in rows if row.role == "user"), ()))
-        problem = {**problem_of(refusal), "text": text}
-        resent = self.turn.status == "unanswered"
-        on_head = (await host.store.load_state(session_id)).head_turn_id == turn.id
-        messages, data = [row.id for row in rows], {"error": problem}
-        writes = plan_refusal(turn.id, messages, host.clock.now_ms(), data, resent=resent, on_head=on_head)
-        unit = Unit(session_id, writes, (EpochIs(self.epoch),), sync="power")
-        if isinstance(await host.store.commit(unit), Refused):
-            raise StaleEpoch("a newer run has acquired the session", session_id=session_id)
-        finish = c.Finish(finish_reason="error")
-        self.stream.keep_back(self._start_chunk(), c.Error(error_text=problem["message"]), finish)
-        return self._outcome_of("refused", error=problem)
-
-    async def _plan_model(self, old: Model, new: Model) -> tuple[Write, ...]:
-        """Give the session another model, unless a client has picked one meanwhile."""
-        session = await self._host.store.find_session(self.session_id) if old != new else None
-        if session is None or session.model != old:
-            return ()
-        # Naming another model in a prompt is the newer choice.
-        drop = () if new.plain == old.plain else (PICKED_KEY,)
-        was = self._config.fallback_for.get("model") == str(old) and {MODEL_WAS_KEY: str(old)}
-        return (PatchSession(model=new, metadata=was or {}, drop=drop),)
-
-    async def _settle_failed(self, recorder: Recorder, failure: BaseException, now: int) -> TurnOutcome:
-        problem = problem_of(failure)
-        try:
-            recorder.write(c.Error(error_text=problem["message"]))
-            recorder.write(c.Finish(finish_reason="error"))
-            refused = isinstance(failure, ContextTooLarge) or (
-                isinstance(failure, ProviderFailure) and failure.kind in ("invalid", "auth", "overflow")
-            )
-            restored: tuple[Write, ...] = ()
-            if refused and not (self._loop.step if self._loop is not None else self._first_step):
-                # The model accepted nothing at all: the session returns to its previous model.
-                restored = await self._plan_model(self._config.model.plain, self._config.session.model)
-            # An abort that came too late has already been noted in the turn.
-            data = {"error": problem, **({"stopped": None} if self.signal.aborted else {})}
-            await recorder.close(*plan_end(self.turn.id, "failed", now, data), *restored)
-        except Exception as error:
-            cause = failure if isinstance(failure, StoreError) else error
-            short = await settle_short(recorder.close_short, self.turn.id, cause, now)
-            if short is None:
-                return self._end_unstored(cause, recorder)
-            recorder.abandon()
-            problem = short
-            self.stream.keep_back(c.Error(error_text=problem["message"]), c.Finish(finish_reason="error"))
-        return self._outcome_of("failed", error=problem)
-
-    def _end_unstored(self, error: BaseException, recorder: Recorder | None) -> TurnOutcome:
-        """End without storing anything. Viewers get the error; the turn is settled when the session is next used."""
-        if recorder is not None:
-            recorder.abandon()
-        if self._host.lease.shared and isinstance(error, StaleEpoch | SessionNotFound):
-            # The turn continues, was settled or was deleted elsewhere: the end of this run is not published.
-            self.superseded = True
-            return self._outcome_of("failed", error=problem_of(error))
-        if not isinstance(error, ClewError):
-            log.error("a run on %s failed unexpectedly", self.session_id, exc_info=error)
-        self.unsettled = True
-        problem = problem_with_loss(error, *(recorder.unstored.lost(recorder.fold) if recorder is not None else (0, 0)))
-        # No `finish`: viewers would take the end as stored.
-        self.stream.keep_back(c.Error(error_text=problem["message"]))
-        return self._outcome_of("failed", error=problem)
-
-    def _outcome_of(
-        self, status: TurnStatus, *, stopped: str | None = None, error: dict[str, Any] | None = None
-    ) -> TurnOutcome:
-        return TurnOutcome(self.turn.id, self.message_id, status, stopped, error)
+    def _turn_end(self) -> TurnEnd:
+        host, config, epoch, limit = self._host, self._config, self.epoch, self._max_steps
+        self._end = TurnEnd(host, config, self.turn, self.message_id, epoch, self.stream, self.signal, limit)
+        return self._end
 
     def _publish_started(self, user_message_id: str) -> None:
         data = {"turn_id": self.turn.id, "message_id": self.message_id, "user_message_id": user_message_id}
