@@ -246,6 +246,10 @@ IN_CHROMIUM = CLEW_CHROMIUM=$$(command -v chromium || command -v chromium-browse
 screenshots: $(READY) $(BROWSER_READY) ## pictures of the page's main states, into docs/images
 	cd tests/browser && $(IN_CHROMIUM) node screenshots.mjs
 
+.PHONY: film
+film: $(READY) $(BROWSER_READY) ## the film of the README, into docs/images
+	cd tests/browser && $(IN_CHROMIUM) node film.mjs
+
 .PHONY: measure-web
 measure-web: $(READY) $(BROWSER_READY) ## how quickly the page opens and scrolls a long session
 	cd tests/browser && $(IN_CHROMIUM) node measure.mjs
