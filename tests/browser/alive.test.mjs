@@ -161,8 +161,20 @@ test("a change of one's words waits for an answer that is over and still being r
       const answer = await real(input, init);
       if (!String(input.url ?? input).includes("/api/chat")) return answer;
       // All of it has come, and its end has not.
-      const held = new Promise((resolve) => (window.endStream = resolve));
-      return new Response(answer.body.pipeThrough(new TransformStream({ flush: () => held })), answer);
+      let letEnd;
+      const held = new Promise((resolve) => (letEnd = resolve));
+      let text = "";
+      const holdEnd = async (more, out) => {
+        text += more;
+        const end = text.indexOf("data: [DONE]");
+        out.enqueue(end < 0 ? more : more.slice(0, Math.max(0, more.length - (text.length - end))));
+        if (end < 0) return;
+        window.endStream = letEnd;
+        await held;
+        out.enqueue(text.slice(end));
+      };
+      const body = answer.body.pipeThrough(new TextDecoderStream()).pipeThrough(new TransformStream({ transform: holdEnd }));
+      return new Response(body.pipeThrough(new TextEncoderStream()), answer);
     };
   });
   await say(page, "one");

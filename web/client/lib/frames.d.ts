@@ -9,6 +9,8 @@ export type Streaming = {
 }[keyof Operations];
 export type Frame<K extends Streaming> = Operations[K]['frame'];
 export interface Streamed<K extends Streaming> extends Asked<K> {
+    /** Called when the server has accepted the request, before the first frame. Not called for an empty response. */
+    onOpen?: () => void;
     /** Called with the id of an event, before its frame is yielded. */
     onId?: (id: string) => void;
 }

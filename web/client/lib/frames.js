@@ -15,7 +15,8 @@ export async function* frames(client, operation, options = {}) {
         clearTimeout(timer);
         timer = setTimeout(abort, SILENCE_MS);
     };
-    let timer = setTimeout(abort, SILENCE_MS);
+    // An upload may take longer: its response has no time limit.
+    let timer = options.body === undefined ? setTimeout(abort, SILENCE_MS) : undefined;
     options.signal?.addEventListener('abort', abort);
     if (options.signal?.aborted)
         abort();
@@ -25,6 +26,8 @@ export async function* frames(client, operation, options = {}) {
             return;
         if (!response.headers.get('content-type')?.startsWith('text/event-stream'))
             throw new BadAnswer(`${operation} returned no event stream`);
+        onData();
+        options.onOpen?.();
         for await (const { id, data } of readEvents(response.body, onData)) {
             if (data === '[DONE]')
                 return;

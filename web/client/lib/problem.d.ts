@@ -13,5 +13,7 @@ export declare class BadAnswer extends Error {
     constructor(detail: string);
 }
 export declare function isProblem(error: unknown, code: string): boolean;
+/** Whether the server is unreachable, restarting or briefly overloaded. */
+export declare function isTemporary(error: unknown): boolean;
 /** Parse an error response. */
 export declare function problemOf(response: Response, text: string): Problem;

@@ -28,6 +28,10 @@ export class BadAnswer extends Error {
 export function isProblem(error, code) {
     return error instanceof Problem && error.code === code;
 }
+/** Whether the server is unreachable, restarting or briefly overloaded. */
+export function isTemporary(error) {
+    return error instanceof Unreachable || (error instanceof Problem && [502, 503, 504].includes(error.status));
+}
 /** Parse an error response. */
 export function problemOf(response, text) {
     let body = {};

@@ -1,12 +1,8 @@
 /** Turns: a prompt that runs exactly once, and its stream, across lost connections and server restarts. */
 import { frames } from './frames.js';
-import { Problem, Unreachable } from './problem.js';
+import { isTemporary, Unreachable } from './problem.js';
 import { Position } from './position.js';
 const RETRY_DELAYS_MS = [100, 200, 500, 1000, 2000];
-/** Whether the server is unreachable, restarting or briefly overloaded. */
-function isTemporary(error) {
-    return error instanceof Unreachable || (error instanceof Problem && [502, 503, 504].includes(error.status));
-}
 class RetryTimer {
     on;
     failures = 0;

@@ -13,6 +13,8 @@ export type Frame<K extends Streaming> = Operations[K]['frame'];
 const SILENCE_MS = 40_000;
 
 export interface Streamed<K extends Streaming> extends Asked<K> {
+  /** Called when the server has accepted the request, before the first frame. Not called for an empty response. */
+  onOpen?: () => void;
   /** Called with the id of an event, before its frame is yielded. */
   onId?: (id: string) => void;
 }
@@ -29,13 +31,16 @@ export async function* frames<K extends Streaming>(client: Client, operation: K,
     clearTimeout(timer);
     timer = setTimeout(abort, SILENCE_MS);
   };
-  let timer = setTimeout(abort, SILENCE_MS);
+  // An upload may take longer: its response has no time limit.
+  let timer = options.body === undefined ? setTimeout(abort, SILENCE_MS) : undefined;
   options.signal?.addEventListener('abort', abort);
   if (options.signal?.aborted) abort();
   try {
     const response = await client.ask(operation, { ...options, signal: controller.signal, accept: 'text/event-stream' });
     if (response.status === 204) return;
     if (!response.headers.get('content-type')?.startsWith('text/event-stream')) throw new BadAnswer(`${operation} returned no event stream`);
+    onData();
+    options.onOpen?.();
     for await (const { id, data } of readEvents(response.body!, onData)) {
       if (data === '[DONE]') return;
       if (id !== null) options.onId?.(id);

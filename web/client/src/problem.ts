@@ -32,6 +32,11 @@ export function isProblem(error: unknown, code: string): boolean {
   return error instanceof Problem && error.code === code;
 }
 
+/** Whether the server is unreachable, restarting or briefly overloaded. */
+export function isTemporary(error: unknown): boolean {
+  return error instanceof Unreachable || (error instanceof Problem && [502, 503, 504].includes(error.status));
+}
+
 /** Parse an error response. */
 export function problemOf(response: Response, text: string): Problem {
   let body: Record<string, unknown> = {};

@@ -3,7 +3,7 @@
 import type { Part, PromptBody, Waiting } from '../schema.js';
 import type { Client } from './client.js';
 import { type Frame, frames } from './frames.js';
-import { Problem, Unreachable } from './problem.js';
+import { isTemporary, Unreachable } from './problem.js';
 import { type Chunk, Position } from './position.js';
 
 export interface Patience {
@@ -13,11 +13,6 @@ export interface Patience {
 }
 
 const RETRY_DELAYS_MS = [100, 200, 500, 1000, 2000];
-
-/** Whether the server is unreachable, restarting or briefly overloaded. */
-function isTemporary(error: unknown): boolean {
-  return error instanceof Unreachable || (error instanceof Problem && [502, 503, 504].includes(error.status));
-}
 
 class RetryTimer {
   private failures = 0;

@@ -31,7 +31,7 @@ type Run = (commands: CommandContext, rest: string) => Promise<void> | void;
 
 const RUNS: Record<CommandName, Run> = {
   rewind: ({ conversation }, rest) => {
-    const own = conversation.chat.messages.filter((message) => message.role === 'user' && !message.metadata?.synthetic);
+    const own = conversation.messages.filter((message) => message.role === 'user' && !message.metadata?.synthetic);
     const back = rest ? ordinal(rest) : 1;
     if (back === null) return conversation.notify('Usage: /rewind, or /rewind N to go back N of your messages.');
     const message = own.at(-back);
@@ -47,7 +47,7 @@ const RUNS: Record<CommandName, Run> = {
     }
   },
   compare: ({ conversation }, rest) => {
-    const newest = conversation.chat.messages.findLast((message) => versionsIn(conversation.store.get().tree).has(message.id));
+    const newest = conversation.messages.findLast((message) => versionsIn(conversation.store.get().tree).has(message.id));
     if (!newest) return conversation.notify('There is only one version. Edit a message or regenerate an answer to create another.');
     const number = rest ? (ordinal(rest) ?? 0) - 1 : undefined;
     if (!compareVersions(conversation, newest.id, number)) conversation.notify(`No other version ${rest}.`);

@@ -58,7 +58,7 @@ export function Thread() {
 
   const readAhead = useCallback(() => {
     const element = scroller.current;
-    if (element && element.scrollTop < element.clientHeight * PREFETCH_SCREENS) void conversation.loadOlder();
+    if (element && element.scrollTop < element.clientHeight * PREFETCH_SCREENS) void conversation.older.load();
   }, [conversation]);
   useEffect(() => {
     if (loaded && older && !loadingOlder) readAhead();
@@ -68,7 +68,7 @@ export function Thread() {
   const home = useRef(false);
   const rendered = useRef<string | undefined>(undefined);
   const atHome = useCallback(() => {
-    if (!home.current || conversation.store.get().older || rendered.current !== conversation.chat.messages[0]?.id) return;
+    if (!home.current || conversation.store.get().older || rendered.current !== conversation.messages[0]?.id) return;
     home.current = false;
     requestAnimationFrame(() => list.current?.scrollToIndex(0, { align: 'start', offset: -16 }));
   }, [conversation]);
@@ -79,7 +79,7 @@ export function Thread() {
   const toStart = async () => {
     leave();
     home.current = true;
-    await conversation.loadAll();
+    await conversation.older.loadAll();
     atHome();
   };
 
@@ -96,7 +96,7 @@ export function Thread() {
     const item = items[index];
     if (!item) {
       // Not loaded yet.
-      if (older && !loadingOlder) void conversation.loadOlder();
+      if (older && !loadingOlder) void conversation.older.load();
       return;
     }
     scrolled.current = focus.seq;

@@ -27,8 +27,8 @@ export function useJumps(conversation: Conversation, items: readonly TimelineIte
       const from = focused >= 0 ? focused : ended && up ? items.length : here;
       const target = up ? questions.findLast((index) => index < from) : questions.find((index) => index > from);
       const item = target === undefined ? undefined : items[target];
-      if (item?.kind === 'message') await conversation.reveal(item.message.id);
-      else if (up && conversation.store.get().older) await conversation.loadOlder();
+      if (item?.kind === 'message') await conversation.older.reveal(item.message.id);
+      else if (up && conversation.store.get().older) await conversation.older.load();
     };
     const listener = (event: KeyboardEvent) => void onKey(event);
     window.addEventListener('keydown', listener);

@@ -35,7 +35,7 @@ export function Pane({ id, message, main = false, onClose }: Props) {
 function ConversationPane({ conversation, message, main, onClose }: { conversation: Conversation; message: string | null; main: boolean; onClose?: () => void }) {
   const missing = useStore(conversation.store, (state) => state.missing);
   useEffect(() => {
-    if (message) void conversation.reveal(message);
+    if (message) void conversation.older.reveal(message);
   }, [conversation, message]);
   if (missing) {
     return (

@@ -43,10 +43,10 @@ export function TreeTab() {
   }, [read, limit]);
   const earlier = () => {
     setLimit(limit + PAGE);
-    if (read && read.turns.length < limit + PAGE) void conversation.loadOlderTree().catch(() => undefined);
+    if (read && read.turns.length < limit + PAGE) void conversation.tree.loadOlder().catch(() => undefined);
   };
   useEffect(() => {
-    void conversation.refreshTree();
+    void conversation.tree.refresh();
   }, [conversation]);
   const { nodes, edges } = useMemo(() => {
     if (!tree) return { nodes: [], edges: [] };

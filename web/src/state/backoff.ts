@@ -1,4 +1,4 @@
-/** A retry after a failure, later each time. */
+/** A retry after a failure, later each time until `reset`. */
 
 const FIRST_MS = 1000;
 const MAX_MS = 30_000;
@@ -15,5 +15,10 @@ export class Backoff {
 
   cancel(): void {
     clearTimeout(this.timer);
+  }
+
+  /** Begin with the shortest delay again: it worked. */
+  reset(): void {
+    this.ms = FIRST_MS;
   }
 }

@@ -2,7 +2,7 @@
 
 import { type FileUIPart, generateId } from 'ai';
 import { isProblem } from '../api/client';
-import { Problem, Unreachable } from '../api/problem';
+import { Problem } from '../api/problem';
 import { type Message, type Session, textOf } from '../api/types';
 import { isLive, OpenSession } from './open_session';
 
@@ -21,6 +21,7 @@ export interface Outgoing {
 export class Conversation extends OpenSession {
   /** A pending change of the mode. Nothing is started before it is applied, under a more permissive mode. */
   private modeChange: Promise<void> | null = null;
+  private drafts = 0;
 
   /** Send a message, or queue it behind the running turn. Resolves when the server has accepted it; if refused, the text returns to the composer. */
   async send({ text, files = [], model }: Outgoing): Promise<void> {
@@ -35,7 +36,8 @@ export class Conversation extends OpenSession {
         return;
       }
       try {
-        await this.stream(() => this.chat.sendMessage({ parts }, { body: bodyOf(model) }));
+        const message: Message = { id: generateId(), role: 'user', parts };
+        await this.prompt([...this.messages, message], 'submit-message', undefined, model);
       } catch (error) {
         if (!isProblem(error, 'run_in_flight') && !isProblem(error, 'waiting_for_human')) throw error;
         // Another window sent a message first.
@@ -65,13 +67,12 @@ export class Conversation extends OpenSession {
       await this.modeChange;
       await this.whenStreamEnds();
       if (this.streaming) throw new Problem(409, 'run_in_flight', 'a turn is running');
-      await this.stream(async () => {
-        // The message may have received its server id while the edit was typed.
-        const old = this.chat.messages.findLast((message) => message.id === messageId || message.metadata?.client_message_id === messageId);
-        if (!old) throw new Error('the message that you are editing is no longer in this conversation');
-        const parts: Message['parts'] = [...old.parts.filter((part) => part.type === 'file'), { type: 'text', text }];
-        await this.chat.sendMessage({ parts, messageId: old.id }, { body: bodyOf(model) });
-      });
+      // The message may have received its server id while the edit was typed.
+      const at = this.messages.findLastIndex((message) => message.id === messageId || message.metadata?.client_message_id === messageId);
+      const old = this.messages[at];
+      if (!old) throw new Error('the message that you are editing is no longer in this conversation');
+      const parts: Message['parts'] = [...old.parts.filter((part) => part.type === 'file'), { type: 'text', text }];
+      await this.prompt([...this.messages.slice(0, at), { id: old.id, role: 'user', parts }], 'submit-message', old.id, model);
     });
   }
 
@@ -79,7 +80,9 @@ export class Conversation extends OpenSession {
   async regenerate(messageId: string, model?: string): Promise<void> {
     await this.acting(async () => {
       await this.modeChange;
-      await this.stream(() => this.chat.regenerate({ messageId, body: bodyOf(model) }));
+      const at = this.messages.findIndex((message) => message.id === messageId);
+      if (at < 0) throw new Error('the answer is no longer in this conversation');
+      await this.prompt(this.messages.slice(0, at), 'regenerate-message', messageId, model);
     });
   }
 
@@ -245,12 +248,12 @@ export class Conversation extends OpenSession {
 
   /** Put a text into the composer. */
   fillComposer(text: string, instead?: string[]): void {
-    this.counter += 1;
-    this.store.set({ draft: { text, seq: this.counter, instead } });
+    this.drafts += 1;
+    this.store.set({ draft: { text, seq: this.drafts, instead } });
   }
 
   private userTexts(): string[] {
-    return this.chat.messages.filter((message) => message.role === 'user').map(textOf);
+    return this.messages.filter((message) => message.role === 'user').map(textOf);
   }
 
   /** Show a notice; null removes it. */
@@ -265,23 +268,14 @@ export class Conversation extends OpenSession {
 
   /** Return the newest user message, for Up in an empty composer. */
   lastUserMessage(): { id: string; text: string } | null {
-    const message = this.chat.messages.findLast((candidate) => candidate.role === 'user' && !candidate.metadata?.synthetic);
+    const message = this.messages.findLast((candidate) => candidate.role === 'user' && !candidate.metadata?.synthetic);
     return message ? { id: message.id, text: textOf(message) } : null;
   }
 
-  /** Start a stream. Resolves when the server has accepted the request; reading continues in the background. */
-  private async stream(begin: () => Promise<void>): Promise<void> {
-    await this.cancelJoining();
-    return new Promise((resolve, reject) => {
-      this.pendingSend = { accepted: resolve, refused: reject };
-      void begin()
-        .then(() => this.pendingSend?.refused(this.chat.error ?? new Unreachable()))
-        .catch(reject)
-        .finally(() => {
-          this.pendingSend = null;
-          if (!this.closed) void this.settle();
-        });
-    });
+  /** Show these messages and send the newest one; the server has the others. Resolves when the server has accepted it. */
+  private async prompt(messages: Message[], trigger: 'submit-message' | 'regenerate-message', messageId?: string, model?: string): Promise<void> {
+    this.store.set({ messages });
+    await this.stream.send({ ...bodyOf(model), id: this.id, trigger, messageId, messages: messages.slice(-1) });
   }
 
   private async acting<T>(act: () => Promise<T>): Promise<T> {

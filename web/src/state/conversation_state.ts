@@ -1,8 +1,9 @@
-/** The state of an open session, without its messages. */
+/** The state of an open session. */
 
 import type { FailureText } from '../api/failure';
 import type { ContextReport, Message, Session, Status, TreeView } from '../api/types';
 import type { ActivityMark } from '../ui/user_activity';
+import type { StreamState } from './session_stream';
 
 export interface Focus {
   messageId: string;
@@ -27,6 +28,8 @@ export interface ConversationState {
   loaded: boolean;
   /** The reason why they could not be loaded. */
   failed: FailureText | null;
+  messages: Message[];
+  stream: StreamState;
   /** Whether there are messages before the first loaded one. */
   older: boolean;
   loadingOlder: boolean;
@@ -48,6 +51,8 @@ export const INITIAL_STATE: ConversationState = {
   missing: false,
   loaded: false,
   failed: null,
+  messages: [],
+  stream: 'idle',
   older: false,
   loadingOlder: false,
   status: { state: 'idle' } as Status,

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { Refetcher } from './refetch';
+import { Refetcher, Revision, shared } from './refetch';
 
 /** Reads that are completed by the test, in any order. */
 function manualReads() {
@@ -39,4 +39,23 @@ describe('Refetcher', () => {
     void refetcher.run();
     expect(ends.length).toBe(3);
   });
+});
+
+it('a change makes what was requested before it older', () => {
+  const status = new Revision();
+  const isNewest = status.mark();
+  expect(isNewest()).toBe(true);
+  status.change();
+  expect([isNewest(), status.mark()()]).toEqual([false, true]);
+});
+
+it('calls during a read share it, and a later call reads again', async () => {
+  const asked: number[] = [];
+  let done: () => void = () => undefined;
+  const read = shared((page: number) => new Promise<void>((resolve) => (asked.push(page), (done = resolve))));
+  const calls = [read(1), read(2)];
+  done();
+  await Promise.all(calls);
+  void read(3);
+  expect(asked).toEqual([1, 3]);
 });

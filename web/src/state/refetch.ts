@@ -1,4 +1,4 @@
-/** Serializes repeated reads of the same resource, so that the newest response wins. */
+/** Orders repeated reads of the same resource, so that the newest response wins. */
 
 export class Refetcher {
   private reading: Promise<void> | null = null;
@@ -25,4 +25,28 @@ export class Refetcher {
       });
     return this.next;
   }
+}
+
+/** Tells whether a response is older than a change. */
+export class Revision {
+  private number = 0;
+
+  change(): void {
+    this.number += 1;
+  }
+
+  /** Return a function that tells whether nothing has changed since this call. */
+  mark(): () => boolean {
+    const { number } = this;
+    return () => number === this.number;
+  }
+}
+
+/** Return `read`, with calls during a read sharing it. */
+export function shared<A = void>(read: (argument: A) => Promise<void>): (argument: A) => Promise<void> {
+  let reading: Promise<void> | null = null;
+  return (argument) =>
+    (reading ??= read(argument).finally(() => {
+      reading = null;
+    }));
 }

@@ -1,13 +1,10 @@
 /** Hooks for conversations. */
 
-import { useChat } from '@ai-sdk/react';
-import { createContext, useContext, useEffect, useMemo, useState } from 'react';
-import { catchUp } from './catch_up';
+import { createContext, useContext, useEffect, useState } from 'react';
 import type { Conversation } from './conversation';
 import { useHost } from './host';
-
-/** Minimum interval between renders of a stream. */
-const RENDER_INTERVAL_MS = 40;
+import { isStreaming } from './open_session';
+import { useStore } from './store';
 
 export function useConversation(id: string): Conversation | null {
   const host = useHost();
@@ -25,12 +22,8 @@ export function useConversation(id: string): Conversation | null {
 }
 
 /** Return the messages and whether they are streaming. */
-export function useMessages(conversation: Conversation) {
-  const { messages, status } = useChat({ chat: conversation.chat, experimental_throttle: RENDER_INTERVAL_MS });
-  const streaming = status === 'streaming' || status === 'submitted';
-  const known = streaming ? conversation.joined : null;
-  const shown = useMemo(() => catchUp(messages, known), [messages, known]);
-  return { messages: shown, streaming, submitted: status === 'submitted' };
+export function useMessages({ store }: Conversation) {
+  return { messages: useStore(store, (state) => state.messages), streaming: useStore(store, (state) => isStreaming(state.stream)) };
 }
 
 export const ConversationContext = createContext<Conversation | null>(null);

@@ -12,8 +12,8 @@ export function newestFinished(messages: readonly Message[], openTurn: string | 
 
 export async function branchHere(conversation: Conversation, options: { title?: string; ephemeral?: boolean } = {}): Promise<Session | null> {
   // The open turn may have changed since the tree was loaded.
-  await conversation.refreshTree();
-  const from = newestFinished(conversation.chat.messages, conversation.store.get().tree?.open_turn_id ?? null);
+  await conversation.tree.refresh();
+  const from = newestFinished(conversation.messages, conversation.store.get().tree?.open_turn_id ?? null);
   if (from === null) {
     conversation.notify('Nothing to branch from yet. Send a message first.');
     return null;
