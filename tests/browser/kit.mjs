@@ -6,6 +6,7 @@
  */
 import { spawn } from "node:child_process";
 import { cp, mkdtemp, readFile, rm, symlink, writeFile } from "node:fs/promises";
+import { createServer, request as requestOf } from "node:http";
 import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
@@ -62,6 +63,37 @@ export async function startServer({ store, env = {}, shared = false, opens } = {
   (shared ? kept : opened).push(() => server.remove());
   await server.start();
   return server;
+}
+
+/** An address in front of a server, whose connections can be cut. `exchanges` are the requests through it, with what was answered. */
+export async function startProxy(server) {
+  const exchanges = [];
+  let isDown = false;
+  const proxy = createServer((asked, answer) => {
+    if (isDown) return asked.socket.destroy();
+    const exchange = { asked: `${asked.method} ${asked.url}`, answered: "" };
+    exchanges.push(exchange);
+    const { method, url: path } = asked;
+    // The server answers only to its own page.
+    const headers = { ...asked.headers, host: new URL(server.url).host, ...(asked.headers.origin && { origin: server.url }) };
+    const onward = requestOf(server.url, { method, path, headers }, (found) => {
+      answer.writeHead(found.statusCode, found.headers).flushHeaders();
+      found.on("data", (data) => (exchange.answered += data));
+      found.on("error", () => answer.destroy());
+      found.pipe(answer);
+    });
+    onward.on("error", () => answer.destroy());
+    answer.on("close", () => onward.destroy());
+    asked.pipe(onward);
+  });
+  await new Promise((resolve) => proxy.listen(0, "127.0.0.1", resolve));
+  const url = `http://127.0.0.1:${proxy.address().port}`;
+  const cut = () => {
+    isDown = true;
+    proxy.closeAllConnections();
+  };
+  opened.push(() => (cut(), new Promise((resolve) => proxy.close(resolve))));
+  return { url, token: server.token, address: `${url}/#token=${server.token}`, exchanges, cut, restore: () => (isDown = false) };
 }
 
 /** A Python program of this repository's that prints its address; `words` are told its folder. */

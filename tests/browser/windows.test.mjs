@@ -1,6 +1,8 @@
 /** Several windows on one session, the queue, and a server that goes away and comes back. */
 import assert from "node:assert/strict";
-import { audit, newContext, startServer, test } from "./kit.mjs";
+import { writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { audit, newContext, startProxy, startServer, test } from "./kit.mjs";
 import { becomes } from "./session.mjs";
 import {
   AWAY,
@@ -13,10 +15,12 @@ import {
   completed,
   composer,
   conversation,
+  drawn,
   hurry,
   idle,
   newSession,
   newestEnd,
+  noteDrawings,
   openSession,
   own,
   said,
@@ -188,19 +192,25 @@ test("a queued turn that starts is attached to by itself", async () => {
 test("a server that is killed while it writes is said to be away, and is back by itself with exactly what was stored", async () => {
   const server = await sharedServer();
   const { id } = await newSession(server, "demo/long");
-  const page = await openSession(server, id);
+  const context = await newContext();
+  await noteDrawings(context);
+  const page = await openSession(server, id, { context });
   page.allow(AWAY);
   await prompt(server, id, ENDLESS);
   await atLeast(page, 10);
   await server.kill9();
   await banner(page).waitFor();
   const seen = await shownWords(page);
+  const streams = [];
+  page.on("request", (request) => request.url().includes("/stream") && streams.push(request.url()));
   await server.start();
   await banner(page).waitFor({ state: "detached" });
   const stored = await storedWords(server, id);
   assertBegins(seen, stored, "every word that was seen is stored");
   await agrees(page, stored);
   await newestEnd(page).getByText("Interrupted: the server stopped during this response.").waitFor();
+  assert.match(streams.at(-1), /\/stream\?after=\w+%3A\d+$/);
+  (await drawn(page)).forEach((words, index, all) => assert.ok(words.length >= (all[index - 1]?.length ?? 0), `drawing ${index} has less than the one before`));
   await button(page, "Try again").click();
   await until(async () => (await status(server, id)).state === "busy", "it did not go on");
   await until(async () => (await shownWords(page)).length > 0, "nothing new is shown");
@@ -227,6 +237,105 @@ test("a server that is restarted in good order while it writes is back by itself
   await say(windows[0], "7 more");
   for (const window of windows) await completed(server, window, id, 7);
 });
+
+const LONG_WITH_CALL = `
+import asyncio
+from pathlib import Path
+
+import clew
+from clew.testing.scripted import FakeProviders, Piece, ScriptedModel, call, say
+from clew.transcript import chunk as c
+
+
+class Until(asyncio.Event):
+    """Waits until a file is there."""
+
+    def __init__(self, name):
+        super().__init__()
+        self.name = name
+
+    async def wait(self):
+        while not Path(self.name).exists():
+            await asyncio.sleep(0.02)
+
+
+def long(ids):
+    yield c.TextStart("long")
+    for part in ("called", "later"):
+        for number in range(300):
+            yield c.TextDelta("long", f"{part}{number} ")
+        yield Until(part)
+    yield c.TextDelta("long", "end")
+    yield c.TextEnd("long")
+
+
+COMMAND = "echo begun; while [ ! -e go ]; do sleep 0.05; done; echo gone"
+SCRIPT = [[say(" ".join(f"first{number}" for number in range(100))), call("bash", {"command": COMMAND})], Piece(long)]
+
+
+def open_engine(*words, **options):
+    return clew.open(*words, **{**options, "providers": FakeProviders(ScriptedModel(SCRIPT, otherwise=say("A title")))})
+`;
+
+test("a stream that is cut in a long answer is continued: each event comes once, and nothing is drawn again", async () => {
+  const server = await startServer({ opens: LONG_WITH_CALL });
+  const proxy = await startProxy(server);
+  const { id } = await newSession(server, "test/model", { workspace_root: server.folder, title: "Cut" });
+  await server.call("PUT", `/api/sessions/${id}/permissions`, { rules: [{ permission: "bash", pattern: "*", action: "allow" }] });
+  const context = await newContext({ height: 400 });
+  await noteDrawings(context);
+  const page = await openSession(proxy, id, { context });
+  page.allow(AWAY);
+  await say(page, "a long one");
+  const thread = page.getByRole("region", { name: "Messages" });
+  const stored = (count) => until(async () => (await storedWords(server, id)).length === count, `${count} words are not stored`);
+  /** Cut, let the model go on until so many words are stored, and come back. */
+  const cutUntil = async (file, count) => {
+    proxy.cut();
+    await banner(page).waitFor();
+    await writeFile(join(server.folder, file), "");
+    await stored(count);
+    proxy.restore();
+    await hurry(page);
+    await agrees(page, await storedWords(server, id));
+  };
+  // In the call, and in the text after it.
+  await page.locator("[data-tool=bash]").getByRole("log").getByText("begun").waitFor();
+  await cutUntil("go", 400);
+  await thread.evaluate((scroller) => scroller.scrollTo(0, 0));
+  await button(page, "Jump to the end").waitFor();
+  await cutUntil("called", 700);
+  assert.equal(await thread.evaluate((scroller) => scroller.scrollTop), 0);
+  await writeFile(join(server.folder, "later"), "");
+  const whole = await completed(server, page, id, 701);
+  await button(page, "Send").waitFor();
+
+  const texts = await drawn(page);
+  texts.forEach((words, index) => {
+    assertBegins(words, whole, `drawing ${index}`);
+    assert.ok(words.length >= (texts[index - 1]?.length ?? 0), `drawing ${index} has less than the one before`);
+  });
+  const streams = proxy.exchanges.filter(({ asked }) => asked.includes("/api/chat")).map(({ asked, answered }) => ({ asked, events: eventsOf(answered) }));
+  const follows = `GET /api/chat/${id}/stream?after=${encodeURIComponent(streams[0].events[0].message)}%3A`;
+  assert.ok(streams.length >= 3 && streams.slice(1).every(({ asked }) => asked.startsWith(follows)), streams.map(({ asked }) => asked).join("\n"));
+  const received = [];
+  for (const { asked, events } of streams) {
+    // What was on its way when the connection was cut comes again.
+    const after = Number(/after=.*%3A(\d+)$/.exec(asked)?.[1] ?? 0);
+    while (received.length > 0 && received.at(-1).number > after) received.pop();
+    assert.equal(received.at(-1)?.number ?? 0, after, asked);
+    received.push(...events);
+  }
+  assert.deepEqual(received.map(({ number }) => number), received.map((_, index) => index + 1), "one after the other, each once");
+  assert.equal(received.filter(({ chunk }) => chunk.type === "start" || chunk.type === "data-reset").length, 1);
+  const deltas = received.filter(({ chunk }) => chunk.type === "text-delta").map(({ chunk }) => chunk.delta);
+  assert.deepEqual(deltas.join("").split(/\s+|(?<=first99)/).filter(Boolean), whole);
+});
+
+/** The numbered events of a chat stream: what a transient chunk tells is in none. */
+function eventsOf(text) {
+  return [...text.matchAll(/^id: (.+):(\d+)\ndata: (.*)$/gm)].map(([, message, number, data]) => ({ message, number: Number(number), chunk: JSON.parse(data) }));
+}
 
 test("a message that was typed and not sent survives a reload and a restart of the server", async () => {
   const server = await sharedServer();
