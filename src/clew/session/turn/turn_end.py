@@ -35,7 +35,7 @@ log = logging.getLogger("clew.run")
 
 
 class TurnEnd(msgspec.Struct):
-    """What ends a run's turn. ``superseded`` and ``unsettled`` are set with the outcome."""
+    """A turn that ends, and how to store that. ``superseded`` and ``unsettled`` are set with the outcome."""
 
     host: Host
     config: TurnConfig
