@@ -259,13 +259,13 @@ def _compose(
     from clew.safe_read import confined
     from clew.session.hooks import Hooks
     from clew.session.host import Choices, Host
-    from clew.tools.builtin import NAMES
+    from clew.tools.builtin import BUILTIN
     from clew.tools.mcp.servers import McpServers
 
     config = options.config
     protected = _protected_paths(store, options, spill)
     tools_by_name = _select_tools(options, protected)
-    names = frozenset((*NAMES, *tools_by_name))
+    names = frozenset((*(tool.name for tool in BUILTIN), *tools_by_name))
     if options.agents is None:
         config_dir = options.config_dir
 
@@ -297,7 +297,7 @@ def _compose(
         live=live,
         providers=models,
         tools=tools_by_name,
-        builtin_names=NAMES,
+        builtin_tools=BUILTIN,
         agents=agents,
         base_rules=(*base_rules(), *host_rules(options.rules, names)),
         protected_paths=protected,
@@ -330,6 +330,7 @@ def _protected_paths(store: Store, options: _HostOptions, spill: Path) -> Protec
 
 def _select_tools(options: _HostOptions, protected: ProtectedPaths) -> dict[str, Tool]:
     """Return the tools by name: the selected built-in ones, and the host's own, which take precedence."""
+    from clew.tools.base import declared_capabilities
     from clew.tools.builtin import BUILTIN
 
     tools_by_name: dict[str, Tool] = {tool.name: tool for tool in BUILTIN}
@@ -351,6 +352,8 @@ def _select_tools(options: _HostOptions, protected: ProtectedPaths) -> dict[str,
         mode = options.config.tools.sandbox
         sandbox = find_sandbox(mode) if mode != "off" else None
         tools_by_name["bash"] = make_bash(sandbox, lambda: (*protected.folders, *protected.files))
+    for tool in options.tools:
+        declared_capabilities(tool)
     return {**{name: tools_by_name[name] for name in selected}, **{tool.name: tool for tool in options.tools}}
 
 

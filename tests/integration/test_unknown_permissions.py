@@ -11,13 +11,15 @@ import clew
 from clew.errors import InvalidInput
 from clew.store.unit import PatchSession, Unit
 from clew.testing.scripted import FakeProviders, ScriptedModel, call, say
+from clew.transcript.rule import CAPABILITIES
 from tests.integration.http_client import AsgiClient, served
 from tests.integration.mcp_peers import ask, rude_server
 
 pytestmark = pytest.mark.rule("PM-10")
-CAPABILITIES = ("fs.read", "fs.write", "shell.run", "net.fetch", "mcp.call", "agent.spawn", "memory.write")
-UNKNOWN = (*CAPABILITIES, "Write", "wirte", "wri.*", "mcp__other", "mcp__other__*", "mcp__rud__echo")
+
+UNKNOWN = ("fs.wirte", "fs.*", "shell", "Write", "wirte", "wri.*", "mcp__other", "mcp__other__*", "mcp__rud__echo")
 KNOWN = (
+    *CAPABILITIES,
     "write",
     "*",
     "bash",
@@ -61,6 +63,7 @@ async def test_a_rule_that_names_no_tool_is_refused_with_the_list_by_every_route
                 assert {one.code for one in answers} == {"invalid_input"}, permission
                 assert all("bash, edit" in one.json()["detail"] for one in answers)
                 assert all("mcp__rude" in one.json()["detail"] for one in answers)
+                assert all("fs.read, fs.write, shell.run" in one.json()["detail"] for one in answers)
         assert (await client.get(path)).json() == {"rules": []}
         for permission in KNOWN:
             assert (await client.request("PUT", path, {"rules": [rule(permission)]})).status == 200, permission
@@ -69,7 +72,7 @@ async def test_a_rule_that_names_no_tool_is_refused_with_the_list_by_every_route
 
 
 async def test_a_host_and_its_agents_name_tools_that_are_there() -> None:
-    for permission in ("fs.write", "wirte", "web_*_x"):
+    for permission in ("fs.wirte", "wirte", "web_*_x"):
         with pytest.raises(InvalidInput, match="look_up"):
             async with clew.open("memory:", tools=[look_up], rules=[clew.Rule(permission, "*", "deny")]):
                 pass
@@ -84,13 +87,13 @@ async def test_a_manifest_names_tools_that_are_there(tmp_path: Path) -> None:
     folder = tmp_path / "agents"
     folder.mkdir()
     text = "---\ndescription: x\nrules:\n  - {{permission: {0}, pattern: '*', action: deny}}\n---\nx\n"
-    for name, permission in {"wrong": "fs.write", "right": "mcp__any__x"}.items():
+    for name, permission in {"wrong": "fs.wirte", "right": "mcp__any__x", "able": "fs.write"}.items():
         (folder / f"{name}.md").write_text(text.format(permission))
     async with served(config_dir=tmp_path) as client:
         found = await client.engine.agents()
-        assert [one.name for one in found.agents if one.source == "user"] == ["right"]
+        assert [one.name for one in found.agents if one.source == "user"] == ["able", "right"]
         [notice] = found.notices
-        assert "wrong.md:4: unknown permission 'fs.write'; use one of *, bash, edit" in notice
+        assert "wrong.md:4: unknown permission 'fs.wirte'; use one of *, bash, edit" in notice
 
 
 async def stored(client: AsgiClient, session_id: str, *rules: dict[str, Any]) -> None:
@@ -109,13 +112,17 @@ async def test_a_stored_rule_that_names_no_tool_holds_for_every_tool_and_shows_a
     async with served(providers=FakeProviders(ScriptedModel(script)), tools=[look_up], rules=[allow]) as client:
         session_id = await client.session(workspace_root=str(tmp_path))
         path = f"/api/sessions/{session_id}/permissions"
-        await stored(client, session_id, rule("net.fetch", "allow"), rule("shell.run", action))
+        await stored(client, session_id, rule("net.load", "allow"), rule("shell.start", action))
         for tool, target in (("look_up", "x"), ("read", "a"), ("bash", "ls"), ("todo", ""), ("mcp__x__y", "z")):
             said = (await client.get(f"{path}/explain?tool={tool}&target={target}")).json()
-            assert (said["action"], said["rule"]["permission"], said["rule"]["unknown"]) == (action, "shell.run", True)
-            assert "`shell.run *` names no tool that is known here, so it applies to every tool" in said["reason"]
+            assert (said["action"], said["rule"]["permission"], said["rule"]["unknown"]) == (
+                action,
+                "shell.start",
+                True,
+            )
+            assert "`shell.start *` names no tool that is known here, so it applies to every tool" in said["reason"]
         shown = (await client.get(path)).json()["rules"]
-        assert [(one["permission"], one["unknown"]) for one in shown] == [("net.fetch", True), ("shell.run", True)]
+        assert [(one["permission"], one["unknown"]) for one in shown] == [("net.load", True), ("shell.start", True)]
         listed = (await client.get(f"/api/rules?scope=session&session={session_id}")).json()["rules"]
         assert [one["unknown"] for one in listed] == [True, True]
         await client.prompt(session_id, "go")
@@ -133,7 +140,7 @@ async def test_a_stored_rule_that_names_no_tool_holds_for_every_tool_and_shows_a
 async def test_a_pattern_of_such_a_rule_still_counts(tmp_path: Path) -> None:
     async with served() as client:
         session_id = await client.session(workspace_root=str(tmp_path))
-        await stored(client, session_id, rule("fs.write", "deny", "./secret/**"))
+        await stored(client, session_id, rule("fs.change", "deny", "./secret/**"))
         answers = {}
         for tool, target in (("read", "secret/a"), ("write", "secret/a"), ("read", "open/a"), ("write", "open/a")):
             said = (
@@ -158,7 +165,7 @@ async def test_agents_of_other_programs_stay_usable_and_an_unknown_denial_of_the
     )
     texts = {
         "two": "permission:\n  websearch: deny\n  lsp: ask\n  edit: deny\n",
-        "three": "permission:\n  fs.write: deny\n",
+        "three": "permission:\n  fs.change: deny\n",
         "four": "tools:\n  foo: false\n  my_docs_search: false\n",
         "five": "permission:\n  my_docs_search: deny\n",
     }
@@ -180,5 +187,5 @@ async def test_agents_of_other_programs_stay_usable_and_an_unknown_denial_of_the
             **{(agent, "mcp__my_docs__search"): "deny" for agent in ("four", "five")},
         }
         notices = "\n".join((await client.engine.agents(tmp_path)).notices)
-    assert "permission fs.write names no known tool; its deny and ask rules apply to every tool" in notices
+    assert "permission fs.change names no known tool; its deny and ask rules apply to every tool" in notices
     assert "permission websearch is ignored; clew has no such tool" in notices

@@ -66,6 +66,9 @@ def _may_be_overridden(rule: Rule, grant: Rule) -> bool:
     Grants name a tool and the workspace. A rule for the same tool and a path below the workspace is at least as
     specific and comes later; one for several tools, for every path or for an absolute one might not be.
     """
+    if rule.permission == "fs.read":
+        # All grants are to read, and a rule that names a tool counts as more specific.
+        return True
     if rule.permission == grant.permission:
         return rule.pattern.startswith("/") or not rule.pattern.strip("*")
     return rule.permission.endswith("*") and grant.permission.startswith(rule.permission[:-1])

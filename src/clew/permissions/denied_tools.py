@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from clew.permissions.globs import is_everything, literal_count, pieces_of
 from clew.permissions.modes import mode_rules
-from clew.transcript.rule import Mode, Rule
+from clew.transcript.rule import CAPABILITIES, Mode, Rule
 
 __all__ = ["denies_all"]
 
@@ -23,19 +23,23 @@ def denies_all(
     session: Sequence[Rule] = (),
     project: Sequence[Rule] = (),
     mode: Mode = "ask",
+    capability: str | None = None,
 ) -> bool:
-    """Return whether the rules deny every plain target of this permission whose value starts with ``prefix``. A star at
-    the end of ``permission`` stands for every permission with that start. Read-only sessions are not considered."""
-    pinned = [rule for rule in manifest if rule.pinned and _may_meet(rule, permission, prefix)]
-    if any(_meets_all(rule, permission, prefix) and rule.action == "deny" for rule in pinned):
+    """Return whether the rules deny every plain target of this permission whose value starts with ``prefix``.
+
+    A star at the end of ``permission`` stands for every permission with that start. ``capability`` is the one that all
+    of them certainly need. Read-only sessions are not considered.
+    """
+    pinned = [rule for rule in manifest if rule.pinned and _may_meet(rule, permission, prefix, capability)]
+    if any(_meets_all(rule, permission, prefix, capability) and rule.action == "deny" for rule in pinned):
         return True
     if any(rule.action != "deny" for rule in pinned):
         return False
     for rules in (session, project, mode_rules(mode), manifest):
         matches = [
-            (_order(rule, position), rule.action, _meets_all(rule, permission, prefix))
+            (_order(rule, position), rule.action, _meets_all(rule, permission, prefix, capability))
             for position, rule in enumerate(rules)
-            if _may_meet(rule, permission, prefix)
+            if _may_meet(rule, permission, prefix, capability)
         ]
         denied = max((order for order, action, meets_all in matches if action == "deny" and meets_all), default=None)
         others = [order for order, action, _ in matches if action != "deny"]
@@ -48,15 +52,20 @@ def denies_all(
 
 
 def _order(rule: Rule, position: int) -> tuple[int, int, int]:
-    rank = 2 if rule.is_general or not rule.permission.endswith("*") else 1 if rule.permission != "*" else 0
+    if rule.is_general:
+        rank = 3
+    elif rule.permission == "*":
+        rank = 0
+    else:
+        rank = 1 if rule.permission in CAPABILITIES else 2 if rule.permission.endswith("*") else 3
     return rank, literal_count(rule.pattern), position
 
 
-def _meets_all(rule: Rule, permission: str, prefix: str) -> bool:
+def _meets_all(rule: Rule, permission: str, prefix: str, capability: str | None) -> bool:
     """Return whether the rule applies to every such target."""
     # A star at the end is not part of the name: a rule with a longer name leaves some permissions out.
     rule_stem, stem = rule.permission.removesuffix("*"), permission.removesuffix("*")
-    if rule.is_general:
+    if rule.is_general or rule.permission == capability:
         applies = True
     elif rule_stem != rule.permission:
         applies = stem.startswith(rule_stem)
@@ -67,11 +76,12 @@ def _meets_all(rule: Rule, permission: str, prefix: str) -> bool:
     return applies and (leaves_the_rest_open or is_everything(rule.pattern))
 
 
-def _may_meet(rule: Rule, permission: str, prefix: str) -> bool:
+def _may_meet(rule: Rule, permission: str, prefix: str, capability: str | None) -> bool:
     applies, stem = rule.permission.removesuffix("*"), permission.removesuffix("*")
     is_wide, is_kind = applies != rule.permission, stem != permission
     if not (
         rule.is_general
+        or rule.permission == capability
         or applies == stem
         or (is_wide and stem.startswith(applies))
         or (is_kind and applies.startswith(stem))

@@ -1,7 +1,9 @@
 """Evaluation of rules for the targets of a call: one decision with its reasons (PM-2, PM-4).
 
 For each subject a matching pinned manifest rule decides first, deny before ask before allow; else the nearest scope
-with a match, session before project before mode before manifest; in it the most specific rule, and of equals the later.
+with a match, session before project before mode before manifest; in it the most specific rule (one that names the tool,
+then one that names a capability, then ``*``), and of equals the later. Each capability that rules name is decided by
+these and the rules for the tool; the strictest decides, and a rule that only may be meant never weakens another one.
 A read-only session is denied everything else before any rule is evaluated. Of several subjects the strictest decides.
 Without a match the decision is to ask. An error during the evaluation denies.
 """
@@ -14,10 +16,11 @@ from typing import Final, Literal
 
 import msgspec
 
+from clew.permissions.capabilities import Declared, uses_of
 from clew.permissions.match import FileSystem, Subject, literals, match, permission_rank, show_unknown, subjects_of
 from clew.permissions.modes import is_reading, mode_rules
 from clew.permissions.shell.tristate import Certainty
-from clew.transcript.rule import Mode, Rule, Target
+from clew.transcript.rule import CAPABILITIES, Mode, Rule, Target
 
 __all__ = ["Action", "Considered", "Decision", "Judgement", "Scope", "evaluate", "strictest"]
 
@@ -83,6 +86,7 @@ def evaluate(
     home: str | None = None,
     aliases: Callable[[str], Sequence[str]] | None = None,
     finds: Callable[[str], Sequence[str] | None] | None = None,
+    declared: Declared | None = None,
 ) -> Decision:
     """Decide about all ``targets`` of one call. Never raises.
 
@@ -90,7 +94,7 @@ def evaluate(
     ``workspace`` is the resolved root; relative patterns and redirects start there. ``resolve`` turns the path of a
     redirect into one without links; without it no rule can allow a redirect. For ``home``, ``aliases`` and ``finds``
     see :class:`~clew.permissions.file_system.FileSystem`. ``attended`` is False if no person can answer: a decision to
-    ask becomes a denial.
+    ask becomes a denial. ``declared`` are the capabilities of the tools.
     """
     try:
         file_system = FileSystem(None if workspace is None else os.fspath(workspace), resolve, home, aliases, finds)
@@ -100,7 +104,13 @@ def evaluate(
             ("mode", mode_rules(mode)),
             ("manifest", manifest),
         )
-        subjects = [subject for target in targets for subject in subjects_of(target, file_system)]
+        targets = tuple(targets)
+        uses = uses_of(targets, tool, declared or {})
+        subjects = [
+            subject
+            for target, used in zip(targets, uses, strict=True)
+            for subject in subjects_of(target, file_system, used)
+        ]
         only_reads = mode != "read_only" or (bool(subjects) and (tool is None or is_reading(tool)))
         judgements = tuple(
             _judge(subject, scopes, file_system)
@@ -159,6 +169,11 @@ class _MatchedRule(msgspec.Struct, frozen=True):
         return "ask" if self.certainty is Certainty.MAYBE else self.rule.action
 
     @property
+    def capability(self) -> str | None:
+        """Return the capability that the rule names, or None."""
+        return self.rule.permission if self.rule.permission in CAPABILITIES else None
+
+    @property
     def pinned(self) -> bool:
         """Return whether the rule is pinned; only a manifest's rules can be."""
         return self.scope == "manifest" and self.rule.pinned
@@ -174,15 +189,7 @@ def _judge(subject: Subject, scopes: _Scopes, file_system: FileSystem) -> Judgem
                 matched.append(_MatchedRule(rule, scope, result, order))
     if not matched:
         return Judgement(subject.target, "ask", None, None, _explain_unmatched(subject))
-    # Pinned before near before specific: a session's rule, which a model may talk the user into, must not override
-    # what the manifest pins. The scopes are ordered from near to far.
-    if pinned := [candidate for candidate in matched if candidate.pinned]:
-        winner = max(pinned, key=lambda candidate: (_STRICTNESS[candidate.action], candidate.order))
-    else:
-        winner = max(
-            (candidate for candidate in matched if candidate.scope == matched[0].scope),
-            key=lambda candidate: candidate.order,
-        )
+    winner = _decide(matched)
     considered = tuple(
         Considered(candidate.rule, candidate.scope, _explain_loss(candidate, winner))
         for candidate in matched
@@ -192,6 +199,15 @@ def _judge(subject: Subject, scopes: _Scopes, file_system: FileSystem) -> Judgem
     if winner.rule.is_general:
         named += f" names no tool that is known here, so it applies to every tool, and {_SAYS[winner.action]}"
         return Judgement(subject.target, winner.action, winner.rule, winner.scope, named, considered)
+    if winner.certainty is Certainty.MAYBE and winner.rule.permission in CAPABILITIES:
+        return Judgement(
+            subject.target,
+            "ask",
+            winner.rule,
+            winner.scope,
+            f"{named} may be meant by it: {_unknown_use(subject)}",
+            considered,
+        )
     if winner.certainty is Certainty.MAYBE:
         closed = subject.command is not None and subject.command.cover == "none" and subject.command.why
         reason = f"{named} may be meant by it: {closed or 'a part of it is known only to the running shell'}"
@@ -200,7 +216,38 @@ def _judge(subject: Subject, scopes: _Scopes, file_system: FileSystem) -> Judgem
     return Judgement(subject.target, winner.action, winner.rule, winner.scope, reason, considered)
 
 
+def _decide(matched: Sequence[_MatchedRule]) -> _MatchedRule:
+    """Return the rule that decides, of those that matched, which are ordered from the nearest scope to the farthest."""
+    by_name = [one for one in matched if one.capability is None]
+    capabilities = dict.fromkeys(one.capability for one in matched if one.capability is not None)
+    winners = [_winner([one for one in matched if one.capability in (None, name)]) for name in capabilities]
+    # What only may be meant must not hide a stricter rule for the tool in a farther scope.
+    if by_name and all(one.certainty is Certainty.MAYBE for one in winners):
+        winners.append(_winner(by_name))
+    return max(winners, key=lambda one: _STRICTNESS[one.action])
+
+
+def _winner(matched: Sequence[_MatchedRule]) -> _MatchedRule:
+    # Pinned before near before specific: a session's rule, which a model may talk the user into, must not override
+    # what the manifest pins.
+    if pinned := [candidate for candidate in matched if candidate.pinned]:
+        return max(pinned, key=lambda candidate: (_STRICTNESS[candidate.action], candidate.order))
+    return max(
+        (candidate for candidate in matched if candidate.scope == matched[0].scope),
+        key=lambda candidate: candidate.order,
+    )
+
+
+def _unknown_use(subject: Subject) -> str:
+    """Return why a rule on a capability may be meant."""
+    if subject.target.kind == "command":
+        return "what this command reads, writes or connects to is not certain"
+    return f"{subject.target.permission} does not say all that it uses"
+
+
 def _explain_loss(other: _MatchedRule, winner: _MatchedRule) -> str:
+    if other.capability != winner.capability and None not in (other.capability, winner.capability):
+        return f"{winner.capability} is decided by itself, and at least as strictly"
     if winner.pinned:
         return "a stricter or closer pinned rule decides" if other.pinned else "a pinned rule of the manifest decides"
     if other.scope != winner.scope:

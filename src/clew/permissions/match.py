@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 
 from clew.permissions import globs, hosts, paths
+from clew.permissions.capabilities import COPYING, KINDS, NO_USES, Uses, grants, match_command
 from clew.permissions.file_system import FileSystem
 from clew.permissions.shell.builtins import DYNAMIC, is_builtin
 from clew.permissions.shell.command_paths import CommandPaths, LookupBudget, working_folders
@@ -24,7 +25,7 @@ from clew.permissions.shell.parse import Redirect
 from clew.permissions.shell.programs.catalog import find_program
 from clew.permissions.shell.tokens import UNKNOWN, Unreadable, word_set
 from clew.permissions.shell.tristate import Certainty
-from clew.transcript.rule import Rule, Target
+from clew.transcript.rule import CAPABILITIES, Rule, Target
 
 __all__ = ["FileSystem", "Subject", "literals", "match", "permission_rank", "show_unknown", "subjects_of"]
 
@@ -33,9 +34,7 @@ _HOME_SET: Final = re.compile(r"(?<![$\w{])HOME\b")
 # With these variables `cd` goes to folders that its argument does not name.
 _CHANGES_CD: Final = re.compile(r"CDPATH|cdable_vars")
 # Programs that write the file a word names.
-_WRITERS: Final = word_set("cp dd install ln mkdir mv rm rmdir rsync shred tar tee touch truncate unzip")
-# Those without a table, whose arguments are all files.
-_COPYING: Final = _WRITERS - word_set("rsync tar unzip")
+_WRITERS: Final = COPYING | word_set("rsync tar unzip")
 # Those with a table whose operands may be written; their options do not name files of git.
 _OPERANDS_ONLY: Final = word_set("rsync")
 # They may create links, and run nothing from the workspace (a program that does could read any file itself).
@@ -72,6 +71,8 @@ _GIT_FILES: Final = (
 # Git's own folder, in a word or behind an option.
 _GIT_FOLDER: Final = re.compile(r"(?i)(?:^|[/=])\.git(?:/|$)")
 _GLOB: Final = re.compile(r"[*?\[]")
+# Bash opens a connection for a redirect with one of these names.
+_CONNECTION: Final = re.compile(r"/dev/(?:tcp|udp)/")
 # The system's limit for a path.
 _MAX_PATH: Final = 4096
 _MAX_LOOKUPS: Final = 2_000
@@ -82,32 +83,33 @@ class Subject(msgspec.Struct, frozen=True):
     """One thing that rules are matched against: a target, or one command or redirect of a shell line.
 
     ``problem`` is the reason why no rule can allow it; ``command`` is set for a simple command that could be parsed,
-    ``command_paths`` for every part of a shell line except its redirects.
+    ``command_paths`` for every part of a shell line except its redirects. ``uses`` are the capabilities it needs.
     """
 
     target: Target
     command: Command | None = None
     problem: str = ""
     command_paths: CommandPaths | None = None
+    uses: Uses = NO_USES
 
 
 # ---------------------------------------------------------------- subjects
 
 
-def subjects_of(target: Target, file_system: FileSystem) -> tuple[Subject, ...]:
-    """Return the subjects of ``target``; never empty."""
+def subjects_of(target: Target, file_system: FileSystem, uses: Uses = NO_USES) -> tuple[Subject, ...]:
+    """Return the subjects of ``target``, which needs the capabilities ``uses``; never empty."""
     if target.kind == "path" and not paths.is_resolved(target.value):
-        return (Subject(target, problem="it is not a resolved path"),)
+        return (Subject(target, problem="it is not a resolved path", uses=uses),)
     if target.kind == "host" and hosts.normal_host(target.value) is None:
-        return (Subject(target, problem="it is not a host name"),)
+        return (Subject(target, problem="it is not a host name", uses=uses),)
     if target.kind != "command":
-        return (Subject(target),)
+        return (Subject(target, uses=uses),)
     try:
         parts = take_apart(target.value)
     except Unreadable as error:
         problem = f"the command line is not certain to mean what it seems to: {error}"
         mentioned = CommandPaths((), (target.value,), (), file_system, LookupBudget())
-        return (Subject(target, problem=problem, command_paths=mentioned),)
+        return (Subject(target, problem=problem, command_paths=mentioned, uses=uses),)
     known_files = msgspec.structs.replace(file_system, home=None) if _HOME_SET.search(target.value) else file_system
     folders = working_folders((command.words for command in parts.commands), known_files)
     if _CHANGES_CD.search(target.value):
@@ -137,6 +139,7 @@ def subjects_of(target: Target, file_system: FileSystem) -> tuple[Subject, ...]:
             command_paths=CommandPaths(
                 command.words, command.texts, None if may_be_redirected(command) else folders, known_files, budget
             ),
+            uses=uses,
         )
         for command in commands
     ]
@@ -206,7 +209,7 @@ def _may_write(command: Command) -> bool:
     name = _program(command)
     if is_builtin(program) or program in DYNAMIC or name in DYNAMIC or not command.words:
         return False
-    return name in _COPYING or name in _OPERANDS_ONLY or find_program(name) is None
+    return name in COPYING or name in _OPERANDS_ONLY or find_program(name) is None
 
 
 def _lead_to(word: str, folder: str, file_system: FileSystem) -> list[str] | None:
@@ -260,10 +263,15 @@ def _opened(redirect: Redirect, file_system: FileSystem, *, moves: bool) -> list
             problem = "the file of a redirect cannot be resolved"
     # Uses the path without links, if known: a link out of the workspace leads outside.
     inside = file_system.workspace is not None and paths.path_matches("./**", path, file_system.workspace)
-    opened = [Subject(Target(redirect.permission, "path", show_unknown(path), inside), problem=problem)]
+    needs: tuple[str, ...] = (f"fs.{redirect.permission}",)
+    if _CONNECTION.match(named):
+        needs = (*needs, "net.fetch")
+    opened = [
+        Subject(Target(redirect.permission, "path", show_unknown(path), inside), None, problem, None, Uses(needs))
+    ]
     linked = named != path and inside and paths.path_matches("./**", named, file_system.workspace)
     if redirect.permission == "write" and not problem and linked:
-        opened += [Subject(Target("write", "path", named, inside))]
+        opened += [Subject(Target("write", "path", named, inside), uses=Uses(needs))]
     return opened
 
 
@@ -276,17 +284,18 @@ def show_unknown(text: str) -> str:
 
 
 def permission_rank(rule: Rule, target: Target) -> int:
-    """Return how specifically a rule names the target's permission: 2 by name, 1 by its beginning, 0 by ``*``, -1 not.
+    """Return how specifically a rule names the target's permission: 3 by name, 2 by its beginning, 1 by a capability, 0
+    by ``*``, -1 not. Whether the target needs the capability is up to :func:`match`.
 
     A rule whose permission is unknown ranks as one that names this very tool.
     """
-    if rule.is_general:
-        return 2
-    if rule.permission == target.permission:
-        return 2
+    if rule.is_general or rule.permission == target.permission:
+        return 3
     if rule.permission == "*":
         return 0
-    return 1 if rule.permission.endswith("*") and target.permission.startswith(rule.permission[:-1]) else -1
+    if rule.permission in CAPABILITIES:
+        return 1
+    return 2 if rule.permission.endswith("*") and target.permission.startswith(rule.permission[:-1]) else -1
 
 
 def literals(rule: Rule, subject: Subject, file_system: FileSystem) -> int:
@@ -299,6 +308,31 @@ def literals(rule: Rule, subject: Subject, file_system: FileSystem) -> int:
 def match(rule: Rule, subject: Subject, file_system: FileSystem) -> Certainty:
     if permission_rank(rule, subject.target) < 0:
         return Certainty.NO
+    if rule.permission in CAPABILITIES:
+        return _match_capability(rule, subject, file_system)
+    return _match_pattern(rule, subject, file_system)
+
+
+def _match_capability(rule: Rule, subject: Subject, file_system: FileSystem) -> Certainty:
+    uses, kind, capability = subject.uses, subject.target.kind, rule.permission
+    if rule.action == "allow":
+        granted = grants(capability, uses, kind)
+        return _match_pattern(rule, subject, file_system) if granted else Certainty.NO
+    if kind == "command" and capability not in uses.needs:
+        found = match_command(capability, rule.pattern, subject.command, subject.command_paths, file_system.workspace)
+        return Certainty.MAYBE if found is Certainty.NO and uses.more else found
+    if not uses.more and capability not in uses.needs:
+        return Certainty.NO
+    if kind == KINDS[capability] and (capability in uses.needs or kind != "plain"):
+        found = _match_pattern(rule, subject, file_system)
+    else:
+        # The target is of another kind: what the capability is used on is not known.
+        found = Certainty.YES if globs.is_everything(rule.pattern) else Certainty.MAYBE
+    return Certainty.MAYBE if found is Certainty.YES and capability not in uses.needs else found
+
+
+def _match_pattern(rule: Rule, subject: Subject, file_system: FileSystem) -> Certainty:
+    """Return whether the rule's pattern matches the subject, once its permission does."""
     target = subject.target
     # Most rules of a session are about other paths; that is found without matching.
     disjoint = target.kind == "path" and not subject.problem and paths.is_disjoint(rule.pattern, target.value)

@@ -79,7 +79,7 @@ _ACCEPT_EDITS: Final = tuple(
     )
 )
 # A subagent is limited to its parent's rules, so starting one changes nothing by itself.
-_READING: Final = frozenset({*READING, *SPEAKING, "task"})
+_READING: Final = frozenset({*READING, *SPEAKING, "task", "fs.read"})
 
 
 def mode_rules(mode: Mode) -> tuple[Rule, ...]:

@@ -20,9 +20,9 @@ from clew.session.hooks import Hooks
 from clew.session.turn.protected_paths import ProtectedPaths
 from clew.store.base import Store
 from clew.telemetry.telemetry import Telemetry
-from clew.tools.base import Tool
+from clew.tools.base import Tool, declared_capabilities
 from clew.tools.mcp_tools import ToolServers
-from clew.transcript.rule import Rule
+from clew.transcript.rule import Capability, Rule
 from clew.transcript.session import Model
 
 __all__ = ["Choices", "Host"]
@@ -63,13 +63,15 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     deps: Any = None
     lease: Lease = msgspec.field(default_factory=Lease)
     servers: ToolServers | None = None
-    builtin_names: tuple[str, ...] = ()
+    builtin_tools: tuple[Tool, ...] = ()
     telemetry: Telemetry = msgspec.field(default_factory=Telemetry)
 
     @property
-    def permission_names(self) -> frozenset[str]:
-        """The tools that a rule may name: those of this host, and clew's built-in ones even if disabled."""
-        return frozenset((*self.builtin_names, *self.tools))
+    def declared(self) -> Mapping[str, tuple[Capability, ...] | None]:
+        """The tools that a rule may name, with their capabilities: those of this host, and clew's built-in ones even if
+        disabled."""
+        tools = {**{tool.name: tool for tool in self.builtin_tools}, **self.tools}
+        return {name: declared_capabilities(tool) for name, tool in tools.items()}
 
     def find_kind(self, model: Model) -> EndpointKind | None:
         """Return the kind of endpoint of a model, if its provider reports it."""

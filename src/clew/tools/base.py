@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -20,11 +20,12 @@ import msgspec
 
 from clew.clock import Timer
 from clew.errors import ToolFailed
-from clew.transcript.rule import Target
+from clew.transcript.rule import CAPABILITIES, Capability, Target
 
 __all__ = [
     "DEFAULT_TIMEOUT_MS",
     "MAX_OUTPUT_CHARS",
+    "Capabilities",
     "Change",
     "ChildOutcome",
     "File",
@@ -35,6 +36,7 @@ __all__ = [
     "Tool",
     "ToolContext",
     "ToolOutput",
+    "declared_capabilities",
     "target_of_arguments",
 ]
 
@@ -49,6 +51,11 @@ TargetsOf: TypeAlias = Callable[[Mapping[str, Any], Path | None], Sequence[Targe
 
 PreviewOf: TypeAlias = Callable[[Mapping[str, Any], Path | None], "Change | None"]
 """Returns what a call with these arguments would change, for its approval. Reads the disk; changes nothing."""
+
+
+Capabilities: TypeAlias = Mapping[Capability, str] | Collection[Capability]
+"""The capabilities that a tool uses, each with the argument that names what it is used on; without arguments its
+targets say so. Empty: it uses none."""
 
 
 class Change(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -214,7 +221,12 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tool(Protocol):
-    """One tool. ``timeout_ms`` is the time limit for one call."""
+    """One tool. ``timeout_ms`` is the time limit for one call.
+
+    It may have ``capabilities`` (:data:`Capabilities`) and ``preview`` (:data:`PreviewOf`). Without ``capabilities``
+    nothing is known of what it uses: no rule on a capability allows its calls, and one that denies or asks makes them
+    ask.
+    """
 
     @property
     def name(self) -> str: ...
@@ -258,3 +270,16 @@ def target_of_arguments(name: str, args: Mapping[str, Any]) -> Target:
         return Target(name, "plain", msgspec.json.encode(dict(args), order="deterministic").decode())
     except (TypeError, ValueError, RecursionError) as error:
         raise ToolFailed(f"the arguments are not JSON: {error}") from error
+
+
+def declared_capabilities(tool: Tool) -> tuple[Capability, ...] | None:
+    """Return the capabilities that a tool declares, None if it declares nothing. Raise ``TypeError`` for others."""
+    declared: Capabilities | None = getattr(tool, "capabilities", None)
+    if declared is None:
+        return None
+    if isinstance(declared, str):
+        raise TypeError(f"the capabilities of the tool {tool.name} must be a list or a mapping, not a text")
+    if unknown := [str(name) for name in declared if name not in CAPABILITIES]:
+        known = ", ".join(CAPABILITIES)
+        raise TypeError(f"the tool {tool.name} declares the unknown capabilities {', '.join(unknown)}; use {known}")
+    return tuple(name for name in CAPABILITIES if name in declared)

@@ -17,7 +17,16 @@ from pathlib import Path
 from typing import Any, Final, get_type_hints, overload
 
 from clew.errors import ClewError, ToolFailed
-from clew.tools.base import DEFAULT_TIMEOUT_MS, PreviewOf, TargetsOf, ToolContext, ToolOutput, target_of_arguments
+from clew.tools.base import (
+    DEFAULT_TIMEOUT_MS,
+    Capabilities,
+    PreviewOf,
+    TargetsOf,
+    ToolContext,
+    ToolOutput,
+    declared_capabilities,
+    target_of_arguments,
+)
 from clew.tools.hints import Reader, ValueMismatch, reader_of, to_plain
 from clew.tools.output import to_output
 from clew.tools.thread import run_in_thread
@@ -44,6 +53,7 @@ class FunctionTool:
         needs_workspace: bool = False,
         asks_human: bool = False,
         preview: PreviewOf | None = None,
+        capabilities: Capabilities | None = None,
     ) -> None:
         self.name: str = name if name is not None else str(getattr(function, "__name__", ""))
         self.description = description or inspect.getdoc(function) or ""
@@ -51,6 +61,7 @@ class FunctionTool:
         self.needs_workspace = needs_workspace
         self.asks_human = asks_human
         self.preview = preview
+        self.capabilities = capabilities
         if not _NAME.fullmatch(self.name):
             raise TypeError(f"a tool cannot be called {self.name!r}; use 1 to 64 of A-Z a-z 0-9 _ -")
         if not self.description:
@@ -63,6 +74,9 @@ class FunctionTool:
         except TypeError as error:
             raise TypeError(f"the tool {self.name} has a parameter that JSON cannot represent: {error}") from error
         self.input_schema: Mapping[str, Any] = _schema(self._readers, self._defaults, self.name)
+        declared_capabilities(self)
+        if isinstance(capabilities, Mapping) and (unknown := sorted({*capabilities.values()} - self._readers.keys())):
+            raise TypeError(f"the tool {self.name} declares capabilities for arguments it does not take: {unknown}")
 
     def __repr__(self) -> str:
         return f"<tool {self.name}>"
@@ -142,11 +156,12 @@ def tool(
     needs_workspace: bool = False,
     asks_human: bool = False,
     preview: PreviewOf | None = None,
+    capabilities: Capabilities | None = None,
 ) -> Callable[[Callable[..., Any]], FunctionTool]: ...
 
 
 def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
-    """Make a tool of a function: ``@tool``, or ``@tool(timeout_ms=…, targets=…, needs_workspace=…)``."""
+    """Make a tool of a function: ``@tool``, or ``@tool(timeout_ms=…, targets=…, capabilities=…)``."""
     if function is not None:
         return FunctionTool(function)
     return partial(FunctionTool, **options)

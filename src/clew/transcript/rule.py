@@ -10,7 +10,9 @@ import msgspec
 from clew.errors import InvalidInput
 
 __all__ = [
+    "CAPABILITIES",
     "MODES",
+    "Capability",
     "KeptRule",
     "Mode",
     "Rule",
@@ -27,6 +29,10 @@ __all__ = [
 Mode = Literal["ask", "accept_edits", "read_only"]
 """The permission mode of a session: applies where none of the user's rules decides."""
 MODES: Final[tuple[Mode, ...]] = get_args(Mode)
+
+Capability = Literal["fs.read", "fs.write", "shell.run", "net.fetch", "mcp.call", "agent.spawn", "memory.write"]
+"""What tools use. A rule may name one in the place of a tool; it then applies to every tool that uses it."""
+CAPABILITIES: Final[tuple[Capability, ...]] = get_args(Capability)
 
 _MCP_PREFIX: Final = "mcp__"
 """The prefix of the names of tools from MCP servers; no other tool has it."""
@@ -73,12 +79,14 @@ class KeptRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def is_known(permission: str, names: Collection[str], servers: Collection[str] | None = None) -> bool:
-    """Return whether a permission names a known tool.
+    """Return whether a permission names a known tool or a capability.
 
     It may also be a prefix ending in a star, or a tool of an MCP server: one of ``servers``, or any server if None.
     """
     stem, is_wide = permission.removesuffix("*"), permission.endswith("*")
-    if permission in names or (is_wide and any(name.startswith(stem) for name in (*names, _MCP_PREFIX))):
+    if permission in (*names, *CAPABILITIES) or (
+        is_wide and any(name.startswith(stem) for name in (*names, _MCP_PREFIX))
+    ):
         return True
     if not stem.startswith(_MCP_PREFIX) or servers is None:
         return stem.startswith(_MCP_PREFIX)
@@ -90,7 +98,8 @@ def unknown_permission(permission: str, names: Collection[str], servers: Collect
     """Return the error message for a permission that :func:`is_known` rejects, listing the valid ones."""
     known = ", ".join(["*", *sorted(names), *(f"{_MCP_PREFIX}{name}" for name in sorted(servers or ()))])
     any_server = f", or a tool of an MCP server: {_MCP_PREFIX}SERVER__TOOL" if servers is None else ""
-    return f"unknown permission {permission!r}; use one of {known}{any_server}"
+    capabilities = f"{', '.join(CAPABILITIES[:-1])} or {CAPABILITIES[-1]}"
+    return f"unknown permission {permission!r}; use one of {known}{any_server}, or a capability: {capabilities}"
 
 
 def mark_unknown(rules: Iterable[Rule], names: Collection[str]) -> tuple[Rule, ...]:
@@ -117,12 +126,14 @@ TargetKind = Literal["path", "command", "host", "plain"]
 class Target(msgspec.Struct, frozen=True):
     """One thing a call would touch.
 
-    ``permission`` is the tool's name, or the capability (``read``, ``write``) a shell redirect needs. ``value`` is
-    matched by kind: a resolved absolute path, a whole shell line (parsed by the permission checks), a host name, or
-    plain text. ``inside`` means that a path is in the workspace.
+    ``permission`` is the tool's name, that of the tool that would do the same (``write`` for a redirect of a shell), or
+    a capability. ``value`` is matched by kind: a resolved absolute path, a whole shell line (parsed by the permission
+    checks), a host name, or plain text. ``inside`` means that a path is in the workspace. ``capabilities`` are those
+    that need this very target; left out, the declaration of its tool says so.
     """
 
     permission: str
     kind: TargetKind
     value: str
     inside: bool = False
+    capabilities: tuple[Capability, ...] | msgspec.UnsetType = msgspec.UNSET

@@ -86,6 +86,7 @@ class EditorTool:
         self.needs_workspace = own.needs_workspace
         self.asks_human = own.asks_human
         self.preview = own.preview
+        self.capabilities = own.capabilities
         self._own = own
         self._run = run
 

@@ -119,6 +119,21 @@ class CommandPaths:
         self._budget = budget
         self._program = words[0].value.rpartition("/")[2] if words else ""
 
+    def of_last_word(self) -> CommandPaths:
+        """Return the paths of the last word alone."""
+        folders = None if self._unknown_folder else self._folders
+        return CommandPaths((self._words[0], self._words[-1]), (), folders, self._file_system, self._budget)
+
+    @property
+    def names_workspace(self) -> bool:
+        """Return whether a word is the workspace itself, which :meth:`match` leaves out."""
+        return any(
+            paths.normal(word.value if word.value.startswith("/") else f"{folder}/{word.value}")
+            == self._file_system.workspace
+            for word in self._words[1:]
+            for folder in self._folders
+        )
+
     def match(self, pattern: str) -> Certainty:
         """Return whether a word of the command leads to a path that the absolute ``pattern`` matches."""
         rule = paths.pattern_names(pattern, None)

@@ -28,7 +28,7 @@ class Permissions(EnginePart):
         from clew.session.turn.permission_check import stored_rules
 
         session = await self._get_session(session_id)
-        return stored_rules(session.permissions, "session", self._host.permission_names)
+        return stored_rules(session.permissions, "session", self._host.declared)
 
     async def set_permissions(self, session_id: str, rules: Sequence[Mapping[str, Any]]) -> tuple[Rule, ...]:
         """Replace the session's own rules. Pending requests are decided again by the new ones."""

@@ -427,10 +427,18 @@ async def load_permit(
             catalog = await asyncio.to_thread(host.agents, _workspace(above), above.owner)
             manifest = catalog.first_known(above.agent, host.choices.default_agent)
             parent = await load_permit(host, above, manifest.rules, attended=False)
-    names = host.permission_names
-    own = mark_unknown((*host.base_rules, *rules), names)
+    declared = host.declared
+    own = mark_unknown((*host.base_rules, *rules), declared)
     return PermissionChecker(
-        host.store, session.id, names, own, _workspace(session), host.protected_paths, attended, parent, session.project
+        host.store,
+        session.id,
+        declared,
+        own,
+        _workspace(session),
+        host.protected_paths,
+        attended,
+        parent,
+        session.project,
     )
 
 

@@ -37,6 +37,7 @@ from clew.tools.base import (
     ToolOutput,
 )
 from clew.tools.output import to_output
+from clew.tools.targets import call_targets
 from clew.transcript import chunk as c
 from clew.transcript.part import OWN, child_data
 from clew.transcript.rule import Target
@@ -164,7 +165,7 @@ class Caller:
                 return Verdict(call, "question", "the tool asks a human", {})
             return Verdict(call, "deny", "no user is available to answer", {})
         try:
-            targets = tuple(call.tool.targets(call.args, self.config.workspace))
+            targets = tuple(call_targets(call.tool, call.args, self.config.workspace))
         except ClewError as error:
             return Verdict(call, "deny", str(error), {})
         except Exception as error:  # host code; the call's targets are unknown
@@ -311,7 +312,7 @@ class Caller:
 
         async def permit(target: Target) -> None:
             # Other granted targets need no check; a path may have become the name of another file since.
-            if target in call.granted and target.kind != "path":
+            if target.kind != "path" and any(_is_same(target, granted) for granted in call.granted):
                 return
             if not loaded:
                 # Once per call: a search checks every file it opens.
@@ -359,6 +360,11 @@ class Caller:
             state=self.state,
             max_output_chars=set_up.output_chars_by_tool.get(call.tool.name, set_up.output_chars or self._output_chars),
         )
+
+
+def _is_same(target: Target, granted: Target) -> bool:
+    # A tool need not repeat its capabilities.
+    return (target.permission, target.kind, target.value) == (granted.permission, granted.kind, granted.value)
 
 
 def _as_metadata(about: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -110,13 +110,13 @@ def _is_denied(server: str, rules: RulesInForce, agent: Agent) -> bool:
     """Return whether the rules deny everything a server could offer: its definitions, or every call of every tool that
     the agent would get from it."""
     placeholder = f"{PREFIX}{server}"
-    if rules.denies_all(placeholder, "sha256:"):
+    if rules.denies_server(placeholder, "sha256:"):
         return True
     named = agent.tools if agent.mcp_servers is None else None
     tools = [one for one in named or () if one.startswith(f"{placeholder}__")]
     if named is None or any(f"{placeholder}__".startswith(one.removesuffix("*")) for one in named if one.endswith("*")):
         tools = [f"{placeholder}__*"]
-    return bool(tools) and all(rules.denies_all(tool, "{") for tool in tools)
+    return bool(tools) and all(rules.denies_server(tool, "{") for tool in tools)
 
 
 def _as_attended(rules: RulesInForce) -> RulesInForce:

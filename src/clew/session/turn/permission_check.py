@@ -15,6 +15,7 @@ from typing import Final, Literal
 import msgspec
 
 from clew.convert import convert
+from clew.permissions.capabilities import Declared
 from clew.permissions.denied_tools import denies_all
 from clew.permissions.evaluate import Decision, evaluate, strictest
 from clew.session.turn.confinement import Confinement
@@ -48,6 +49,7 @@ class RulesInForce(msgspec.Struct, frozen=True):
     attended: bool
     parent: RulesInForce | None
     confined: Confinement | None = None
+    declared: Declared = {}
 
     def decide(
         self, targets: Sequence[Target], tool: str | None = None, own: tuple[Rule, ...] | None = None
@@ -68,27 +70,30 @@ class RulesInForce(msgspec.Struct, frozen=True):
             home=os.environ.get("HOME"),
             aliases=self.aliases,
             finds=glob_finder(),
+            declared=self.declared,
         )
         if self.parent is None:
             return decision
         return strictest(decision, self.parent.decide(targets, tool, own), attended=self.attended)
 
-    def denies_all(self, permission: str, begins: str) -> bool:
-        """Return whether the rules deny every plain target of the permission with this prefix, whatever the rest
-        (:mod:`clew.permissions.denied_tools`)."""
+    def denies_server(self, permission: str, begins: str) -> bool:
+        """Return whether the rules deny every plain target of an MCP server's permission with this prefix, whatever the
+        rest (:mod:`clew.permissions.denied_tools`)."""
         manifest = (*self.own, *self.manifest)
         session, project, mode = self.session, self.project, self.mode
-        if denies_all(permission, begins, manifest=manifest, session=session, project=project, mode=mode):
+        scopes = {"manifest": manifest, "session": session, "project": project}
+        if denies_all(permission, begins, mode=mode, capability="mcp.call", **scopes):
             return True
-        return self.parent is not None and self.parent.denies_all(permission, begins)
+        return self.parent is not None and self.parent.denies_server(permission, begins)
 
 
 class PermissionChecker(msgspec.Struct, frozen=True):
-    """The permission checker of one session; reads the stored rules for each call. ``names`` are all tools' names."""
+    """The permission checker of one session; reads the stored rules for each call. ``declared`` are all tools' names
+    with the capabilities they declare."""
 
     store: Store
     session_id: str
-    names: Collection[str]
+    declared: Declared
     manifest: tuple[Rule, ...]
     workspace: Path | None
     protected_paths: ProtectedPaths
@@ -132,13 +137,14 @@ class PermissionChecker(msgspec.Struct, frozen=True):
             own,
             aliases,
             self.manifest,
-            stored_rules(stored.session.permissions, "session", self.names),
-            stored_rules(stored.project, "project", self.names),
+            stored_rules(stored.session.permissions, "session", self.declared),
+            stored_rules(stored.project, "project", self.declared),
             mode,
             self.workspace,
             self.attended,
             parent,
             None if stored.session.owner is None else self.protected_paths.confine(self.session_id, self.workspace),
+            self.declared,
         )
 
 

@@ -27,7 +27,8 @@ from clew.store.base import get_session
 from clew.store.unit import STORE_WIDE, PatchSession, PutProjectRules, RulesAre, Unit
 from clew.tools.base import Tool
 from clew.tools.mcp_tools import ServerScope
-from clew.transcript.rule import KeptRule, Rule, RuleScope, Target, mark_unknown
+from clew.tools.targets import call_targets, capability_targets
+from clew.transcript.rule import CAPABILITIES, KeptRule, Rule, RuleScope, Target, mark_unknown
 from clew.transcript.session import Session, project_of
 
 __all__ = ["RulesService"]
@@ -45,13 +46,11 @@ class RulesService:
         self._answers = answers
 
     async def of_session(self, session: Session) -> list[KeptRule]:
-        return _with_ids(
-            stored_rules(session.permissions, "session", self._host.permission_names), "session", session.id
-        )
+        return _with_ids(stored_rules(session.permissions, "session", self._host.declared), "session", session.id)
 
     async def of_project(self, folder: str, owner: str | None = None) -> list[KeptRule]:
         stored = await self._host.store.load_project_rules(project_of(owner, folder))
-        return _with_ids(stored_rules(stored, "project", self._host.permission_names), "project", folder)
+        return _with_ids(stored_rules(stored, "project", self._host.declared), "project", folder)
 
     async def of_agent(
         self, name: str, workspace: str | None, owner: str | None, *, stored: bool = False
@@ -62,7 +61,7 @@ class RulesService:
         """
         catalog = await asyncio.to_thread(self._host.agents, None if workspace is None else Path(workspace), owner)
         agent = catalog.first_known(name, self._host.choices.default_agent) if stored else catalog.get(name)
-        rules = mark_unknown((*self._host.base_rules, *agent.rules), self._host.permission_names)
+        rules = mark_unknown((*self._host.base_rules, *agent.rules), self._host.declared)
         return _with_ids(rules, "agent", agent.name)
 
     async def decide(self, session: Session, tool: str, target: str) -> Decision:
@@ -121,7 +120,7 @@ class RulesService:
             servers |= {one.name for one in self._host.servers.states(scope_of_servers)}
         catalog = await asyncio.to_thread(self._host.agents, workspace, owner)
         servers |= {name for agent in catalog.list() for name in agent.mcp_servers or ()}
-        check_known(rules, self._host.permission_names, servers)
+        check_known(rules, self._host.declared, servers)
 
     async def _change(
         self,
@@ -164,13 +163,19 @@ class RulesService:
 
 def _targets(tool: Tool | None, name: str, target: str, workspace: Path | None) -> Sequence[Target]:
     plain = [Target(name, "plain", target)]
-    argument = next((one for one in _TARGET_ARGS if tool and one in tool.input_schema.get("properties", {})), None)
-    if tool is None or argument is None:
-        return plain
+    declared = getattr(tool, "capabilities", None)
+    arguments = (*(declared.values() if isinstance(declared, Mapping) else ()), *_TARGET_ARGS)
+    argument = next((one for one in arguments if tool and one in tool.input_schema.get("properties", {})), None)
     if argument == "url" and "://" not in target:
         target = f"https://{target}"
     try:
-        found = tool.targets({argument: target}, workspace)
+        if name in CAPABILITIES:
+            # As any tool that uses it would have it.
+            found: Sequence[Target] = tuple(capability_targets(name, name, target or None, workspace))
+        elif tool is None or argument is None:
+            return plain
+        else:
+            found = call_targets(tool, {argument: target}, workspace)
     except ToolFailed as error:
         raise InvalidInput(f"{name} cannot be called with this target: {error}") from error
     except (KeyError, TypeError):

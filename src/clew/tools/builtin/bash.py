@@ -59,6 +59,7 @@ def make_bash(sandbox: Sandbox | None = None, closed: Callable[[], Sequence[str]
         needs_workspace=True,
         targets=lambda args, workspace: [Target("bash", "command", args["command"])],
         timeout_ms=MAX_TIMEOUT_MS + 15_000,
+        capabilities=["shell.run"],
     )
     async def bash(
         command: Annotated[str, Meta(description="The command line.", min_length=1, max_length=MAX_COMMAND_CHARS)],

@@ -45,7 +45,7 @@ def _preview(args: Mapping[str, Any], workspace: Path | None) -> Change | None:
     return change_between(args["old"], args["new"], note)
 
 
-@tool(needs_workspace=True, targets=changed_targets("edit"), preview=_preview)
+@tool(needs_workspace=True, targets=changed_targets("edit"), preview=_preview, capabilities=["fs.read", "fs.write"])
 async def edit(
     path: Annotated[str, Meta(description="The file, relative to the workspace or absolute.", min_length=1)],
     old: Annotated[str, Meta(description="The text to replace, exactly as it stands in the file.", min_length=1)],

@@ -21,7 +21,7 @@ MAX_SHOWN: Final = 1_000
 MAX_FOUND: Final = 50_000
 
 
-@tool(needs_workspace=True, targets=path_targets("glob"))
+@tool(needs_workspace=True, targets=path_targets("glob"), capabilities=["fs.read"])
 async def glob(
     pattern: Annotated[str, Meta(description="Such as **/*.py or src/*.{ts,tsx}.", min_length=1)],
     context: ToolContext,

@@ -29,7 +29,7 @@ MAX_FILES: Final = 50_000
 SECONDS: Final = 20.0
 
 
-@tool(needs_workspace=True, targets=path_targets("grep"), timeout_ms=90_000)
+@tool(needs_workspace=True, targets=path_targets("grep"), capabilities=["fs.read"], timeout_ms=90_000)
 async def grep(
     pattern: Annotated[
         str, Meta(description="A regular expression as Python's re has it, matched line by line.", min_length=1)

@@ -21,7 +21,7 @@ __all__ = ["ls"]
 MAX_SHOWN: Final = 1_000
 
 
-@tool(needs_workspace=True, targets=path_targets("ls"))
+@tool(needs_workspace=True, targets=path_targets("ls"), capabilities=["fs.read"])
 async def ls(
     context: ToolContext,
     path: Annotated[str, Meta(description="The folder, relative to the workspace or absolute.", min_length=1)] = ".",

@@ -12,7 +12,7 @@ from clew.tools.decorator import tool
 __all__ = ["question"]
 
 
-@tool(asks_human=True)
+@tool(asks_human=True, capabilities=())
 async def question(
     question: Annotated[str, Meta(description="The question, with what is needed to answer it.", min_length=1)],
     options: Annotated[

@@ -30,7 +30,7 @@ _COUNT_BYTES: Final = 64 << 20
 _PIECE: Final = 1 << 18
 
 
-@tool(needs_workspace=True, targets=path_targets("read"))
+@tool(needs_workspace=True, targets=path_targets("read"), capabilities=["fs.read"])
 async def read(
     path: Annotated[str, Meta(description="The file, relative to the workspace or absolute.", min_length=1)],
     context: ToolContext,

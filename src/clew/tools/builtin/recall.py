@@ -13,7 +13,7 @@ from clew.transcript.rule import Target
 __all__ = ["recall"]
 
 
-@tool(targets=lambda args, workspace: [Target("recall", "plain", "this session")])
+@tool(targets=lambda args, workspace: [Target("recall", "plain", "this session")], capabilities=())
 async def recall(
     query: Annotated[str, Meta(description="Words to look for, or the id of a message.", min_length=1, max_length=500)],
     context: ToolContext,

@@ -20,7 +20,8 @@ def _targets(args: Mapping[str, Any], workspace: Path | None) -> list[Target]:
     return [Target("schedule", "plain", f"cron {args['cron']}" if args.get("cron") else "once")]
 
 
-@tool(targets=_targets)
+# A later turn is an agent that works by itself.
+@tool(targets=_targets, capabilities=["agent.spawn"])
 async def schedule(
     prompt: Annotated[str, Meta(description="What you are told then, in this conversation.", min_length=1)],
     context: ToolContext,

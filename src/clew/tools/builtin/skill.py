@@ -13,7 +13,7 @@ from clew.transcript.rule import Target
 __all__ = ["skill"]
 
 
-@tool(targets=lambda args, workspace: [Target("skill", "plain", args["name"])])
+@tool(targets=lambda args, workspace: [Target("skill", "plain", args["name"])], capabilities=())
 async def skill(
     name: Annotated[str, Meta(description="The skill's name, as the index has it.", min_length=1, max_length=200)],
     context: ToolContext,

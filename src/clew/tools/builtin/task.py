@@ -17,7 +17,11 @@ __all__ = ["task"]
 TIMEOUT_MS: Final = 3_600_000
 
 
-@tool(targets=lambda args, workspace: [Target("task", "plain", args.get("agent") or "")], timeout_ms=TIMEOUT_MS)
+@tool(
+    targets=lambda args, workspace: [Target("task", "plain", args.get("agent") or "")],
+    capabilities=["agent.spawn"],
+    timeout_ms=TIMEOUT_MS,
+)
 async def task(
     prompt: Annotated[str, Meta(description="All the subagent needs to know; it sees nothing else.", min_length=1)],
     context: ToolContext,

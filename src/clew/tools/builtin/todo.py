@@ -23,7 +23,7 @@ class Item(msgspec.Struct, frozen=True):
     status: Literal["pending", "in_progress", "completed"]
 
 
-@tool
+@tool(capabilities=())
 async def todo(
     items: Annotated[list[Item], Meta(description="The whole list, in order.", max_length=MAX_ITEMS)],
     context: ToolContext,

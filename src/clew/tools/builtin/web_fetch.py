@@ -54,6 +54,7 @@ def make_web_fetch(fetcher: Fetcher) -> FunctionTool:
         fetch,
         name="web_fetch",
         targets=lambda args, workspace: [Target("web_fetch", "host", parse_url(args["url"]).host)],
+        capabilities=["net.fetch"],
         timeout_ms=timeout_ms,
     )
 

@@ -28,7 +28,7 @@ def _preview(args: Mapping[str, Any], workspace: Path | None) -> Change | None:
     return change_between(before or "", args["content"], "" if before is not None else "a new file")
 
 
-@tool(needs_workspace=True, targets=changed_targets("write"), preview=_preview)
+@tool(needs_workspace=True, targets=changed_targets("write"), preview=_preview, capabilities=["fs.write"])
 async def write(
     path: Annotated[str, Meta(description="The file, relative to the workspace or absolute.", min_length=1)],
     content: Annotated[str, Meta(description="The whole text of the file.")],

@@ -15,7 +15,7 @@ from clew.escape import escape_invisible
 from clew.fronts.cli.command import Json, Store, open_store, option, show
 from clew.permissions.explain import Explanation
 from clew.tools.builtin import NAMES
-from clew.transcript.rule import KeptRule, Mode
+from clew.transcript.rule import CAPABILITIES, KeptRule, Mode
 
 __all__ = ["explained", "mode", "rule_lines", "rules", "unknown_tool"]
 
@@ -66,7 +66,7 @@ async def add_rule(
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """Add a rule to a session or to a folder. Prints its id.
+    """Add a rule to a session or to a folder: for a tool, a capability such as fs.write, or `*`. Prints its id.
 
     Example: clew rules add allow bash "git status *"
     """
@@ -100,7 +100,7 @@ async def explain_rule(
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """Explain the decision about a call: the deciding rule, and the others considered.
+    """Explain the decision about a call of a tool, or about a capability: the deciding rule, and the others considered.
 
     Example: clew rules explain bash "git push" --session ses_…
     """
@@ -135,7 +135,7 @@ async def mode(
 
 def unknown_tool(name: str) -> str | None:
     """Return a warning for a name that is not a built-in tool; it may be one of yours, so it is no error."""
-    if name in NAMES or not set("*?[").isdisjoint(name):
+    if name in NAMES or name in CAPABILITIES or not set("*?[").isdisjoint(name):
         return None
     near = difflib.get_close_matches(name, NAMES, n=1)
     meant = f"did you mean {near[0]}?" if near else f"built-in tools: {', '.join(NAMES)}."
