@@ -134,7 +134,12 @@ def match_command(
 
 def _only_prints(command: Command) -> bool:
     """Return whether the command changes no file and connects to nothing."""
-    return only_reads(command) or (command.cover == "any" and command.words[0].value in LITERAL)
+    return only_reads(command) or _is_one_of(command, LITERAL)
+
+
+def _is_one_of(command: Command, programs: Collection[str]) -> bool:
+    """Return whether the command certainly runs one of these programs: ``./touch`` is another one."""
+    return command.cover == "any" and command.words[0].value in programs
 
 
 def _absolute(pattern: str, workspace: str | None) -> str | None:
@@ -156,7 +161,7 @@ def _touches_any(capability: str, program: str, command: Command) -> Certainty:
         if _only_prints(command):
             return Certainty.NO
         return Certainty.YES if program in COPYING else Certainty.MAYBE
-    if command.cover == "any" and command.words[0].value in _NO_FILES:
+    if _is_one_of(command, _NO_FILES):
         return Certainty.NO
     return Certainty.YES if program in _READERS and _operands(command) else Certainty.MAYBE
 
@@ -173,11 +178,12 @@ def _writes(pattern: str, program: str, command: Command, command_paths: Command
         command_paths = command_paths.of_last_word()
     found = command_paths.match(pattern)
     # The files of a folder that is copied to are named after what is copied.
-    return Certainty.MAYBE if found is Certainty.NO and command_paths.names_workspace else found
+    is_certain = _is_one_of(command, COPYING) and not command_paths.names_workspace
+    return Certainty.MAYBE if found is Certainty.NO and not is_certain else found
 
 
 def _reads(pattern: str, program: str, command: Command, command_paths: CommandPaths) -> Certainty:
-    if command.cover == "any" and command.words[0].value in _NO_FILES:
+    if _is_one_of(command, _NO_FILES):
         return Certainty.NO
     found = command_paths.match(pattern)
     if found is not Certainty.NO:
@@ -188,12 +194,11 @@ def _reads(pattern: str, program: str, command: Command, command_paths: CommandP
         letters and (one.startswith(("--r", "--d")) if one.startswith("--") else not set(letters).isdisjoint(one))
         for one in options
     )
-    is_plain = command.cover == "any" and command.words[0].value in (*DYNAMIC, *LITERAL)
-    return Certainty.NO if is_plain and not recursive else Certainty.MAYBE
+    return Certainty.NO if _is_one_of(command, DYNAMIC | LITERAL) and not recursive else Certainty.MAYBE
 
 
 def _connects(pattern: str, program: str, command: Command) -> Certainty:
-    if _only_prints(command) or program in COPYING:
+    if _only_prints(command) or _is_one_of(command, COPYING):
         return Certainty.NO
     connecting = program in _CONNECTING or (
         program == "git" and any(word.value in _GIT_CONNECTING for word in command.words[1:])

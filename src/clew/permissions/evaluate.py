@@ -218,12 +218,14 @@ def _judge(subject: Subject, scopes: _Scopes, file_system: FileSystem) -> Judgem
 
 def _decide(matched: Sequence[_MatchedRule]) -> _MatchedRule:
     """Return the rule that decides, of those that matched, which are ordered from the nearest scope to the farthest."""
-    by_name = [one for one in matched if one.capability is None]
-    capabilities = dict.fromkeys(one.capability for one in matched if one.capability is not None)
-    winners = [_winner([one for one in matched if one.capability in (None, name)]) for name in capabilities]
-    # What only may be meant must not hide a stricter rule for the tool in a farther scope.
-    if by_name and all(one.certainty is Certainty.MAYBE for one in winners):
-        winners.append(_winner(by_name))
+    winners: list[_MatchedRule] = []
+    for capability in dict.fromkeys(one.capability for one in matched if one.capability) or (None,):
+        group = [one for one in matched if one.capability in (None, capability)]
+        winners.append(_winner(group))
+        # What only may be meant must not hide what certainly is, in a farther scope or by fewer letters.
+        certain = [one for one in group if one.capability is None or one.certainty is Certainty.YES]
+        if certain and winners[-1] not in certain:
+            winners.append(_winner(certain))
     return max(winners, key=lambda one: _STRICTNESS[one.action])
 
 

@@ -71,8 +71,6 @@ _GIT_FILES: Final = (
 # Git's own folder, in a word or behind an option.
 _GIT_FOLDER: Final = re.compile(r"(?i)(?:^|[/=])\.git(?:/|$)")
 _GLOB: Final = re.compile(r"[*?\[]")
-# Bash opens a connection for a redirect with one of these names.
-_CONNECTION: Final = re.compile(r"/dev/(?:tcp|udp)/")
 # The system's limit for a path.
 _MAX_PATH: Final = 4096
 _MAX_LOOKUPS: Final = 2_000
@@ -263,15 +261,11 @@ def _opened(redirect: Redirect, file_system: FileSystem, *, moves: bool) -> list
             problem = "the file of a redirect cannot be resolved"
     # Uses the path without links, if known: a link out of the workspace leads outside.
     inside = file_system.workspace is not None and paths.path_matches("./**", path, file_system.workspace)
-    needs: tuple[str, ...] = (f"fs.{redirect.permission}",)
-    if _CONNECTION.match(named):
-        needs = (*needs, "net.fetch")
-    opened = [
-        Subject(Target(redirect.permission, "path", show_unknown(path), inside), None, problem, None, Uses(needs))
-    ]
+    uses = Uses((f"fs.{redirect.permission}",))
+    opened = [Subject(Target(redirect.permission, "path", show_unknown(path), inside), None, problem, None, uses)]
     linked = named != path and inside and paths.path_matches("./**", named, file_system.workspace)
     if redirect.permission == "write" and not problem and linked:
-        opened += [Subject(Target("write", "path", named, inside), uses=Uses(needs))]
+        opened += [Subject(Target("write", "path", named, inside), uses=uses)]
     return opened
 
 
