@@ -67,7 +67,7 @@ NO_USES: Final = Uses()
 def uses_of(targets: Sequence[Target], tool: str | None, declared: Declared) -> list[Uses]:
     """Return the capabilities of each target of a call; ``tool`` is the called tool, if it is a whole call."""
     found = [_uses_of_target(target, declared) for target in targets]
-    if tool is None or _is_served(tool, declared):
+    if tool is None or tool in CAPABILITIES or _is_served(tool, declared):
         return found
     own = declared.get(tool)
     if own is None:

@@ -274,6 +274,8 @@ def target_of_arguments(name: str, args: Mapping[str, Any]) -> Target:
 
 def declared_capabilities(tool: Tool) -> tuple[Capability, ...] | None:
     """Return the capabilities that a tool declares, None if it declares nothing. Raise ``TypeError`` for others."""
+    if tool.name in CAPABILITIES:
+        raise TypeError(f"a tool cannot be called {tool.name}, which is a capability")
     declared: Capabilities | None = getattr(tool, "capabilities", None)
     if declared is None:
         return None
