@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -173,6 +175,27 @@ def test_the_command_line_takes_capabilities_and_refuses_others_with_the_list(ru
     code, _, error = run("rules", "add", "deny", "fs.wirte", "*")
     assert code == 2
     assert all(name in error for name in ("web_fetch", *CAPABILITIES))
+
+
+@pytest.mark.parametrize("action", ["deny", "allow"])
+def test_a_stored_rule_that_names_nothing_known_is_shown_by_check_until_it_is_settled(
+    action: str, run: Run, tmp_path: Path
+) -> None:
+    """It is no damage, so the store counts as whole."""
+    run("run", "hello", "--model", "demo/echo")
+    session = json.loads(run("ls", "--json")[1])["sessions"][0]["id"]
+    with contextlib.closing(sqlite3.connect(tmp_path / "store.db")) as connection, connection:
+        rules = json.dumps([{**rule("fs.change", action), "source": "session"}])
+        connection.execute("UPDATE chat_sessions SET permissions_json = ?", (rules,))
+    [listed] = json.loads(run("check", "--json")[1])["unknown_rules"]
+    code, text, _ = run("check")
+    remark = "  unknown permission" + "; applies to every tool" * (action == "deny")
+    assert (code, text) == (
+        0,
+        f"session {session}\n  {listed['id']}  {action:<5}  fs.change *{remark}\n1 sessions, 0 problems\n",
+    )
+    assert run("rules", "revoke", listed["id"], "--session", session)[0] == 0
+    assert run("check")[1] == "1 sessions, 0 problems\n"
 
 
 async def test_a_host_gives_rules_on_capabilities_and_tools_that_declare_real_ones() -> None:

@@ -15,6 +15,16 @@ const SCOPES: { scope: KeptRule['scope']; title: string; none: string }[] = [
   { scope: 'agent', title: 'The agent', none: 'No agent rules.' },
 ];
 const TONES = { allow: 'text-good', deny: 'text-bad', ask: 'text-warn' };
+/** The capabilities that a rule may name in the place of a tool, in plain words. */
+const CAPABILITIES: Partial<Record<string, string>> = {
+  'fs.read': 'read files',
+  'fs.write': 'change files',
+  'shell.run': 'run commands',
+  'net.fetch': 'use the network',
+  'mcp.call': 'call MCP servers',
+  'agent.spawn': 'start agents',
+  'memory.write': 'write memories',
+};
 const FIELD = 'min-w-0 rounded-md border border-line bg-paper px-2 py-1 text-sm text-ink';
 
 export function RulesTab() {
@@ -55,7 +65,7 @@ export function RulesTab() {
                   <span className={`shrink-0 ${TONES[rule.action]}`}>{rule.action}</span>
                   <code dir="ltr" className="min-w-0 flex-1 font-mono text-xs break-all">
                     {rule.permission} {rule.pattern}
-                    {rule.pinned && <span className="text-quiet"> (pinned)</span>}
+                    <RuleNote rule={rule} />
                   </code>
                   {scope !== 'agent' && (
                     <Button tone="quiet" aria-label={`Revoke ${rule.action} ${rule.permission} ${rule.pattern}`} onClick={() => revoke(rule)}>
@@ -68,11 +78,25 @@ export function RulesTab() {
           </section>
         );
       })}
+      <datalist id="capabilities">
+        {Object.entries(CAPABILITIES).map(([name, words]) => (
+          <option key={name} value={name} label={words} />
+        ))}
+      </datalist>
       <AddRule onAdd={(body) => acting(host.client.call('POST /api/rules', { body: { ...body, session: conversation.id } }))} />
       <Explain version={`${updated} ${changes}`} />
       <p className="text-quiet">Session rules override project rules, which override agent rules. Calls that no rule covers need your approval.</p>
     </div>
   );
+}
+
+/** What the rule is about, where its permission does not say it in plain words. */
+function RuleNote({ rule }: { rule: KeptRule }) {
+  const capability = CAPABILITIES[rule.permission];
+  const unknown = rule.action === 'allow' ? 'unknown permission' : 'unknown permission; applies to every tool';
+  const notes = [rule.pinned && 'pinned', capability, rule.unknown && unknown].filter(Boolean);
+  if (notes.length === 0) return null;
+  return <span className="font-sans text-quiet"> ({notes.join('; ')})</span>;
 }
 
 interface NewRule {
@@ -100,7 +124,7 @@ function AddRule({ onAdd }: { onAdd: (rule: NewRule) => Promise<void> }) {
           <option value="ask">ask</option>
           <option value="deny">deny</option>
         </select>
-        <input aria-label="Tool" dir="ltr" value={rule.permission} onChange={(event) => put({ permission: event.target.value })} className={`${FIELD} min-w-16 flex-1 font-mono`} />
+        <input aria-label="Tool" dir="ltr" list="capabilities" value={rule.permission} onChange={(event) => put({ permission: event.target.value })} className={`${FIELD} min-w-16 flex-1 font-mono`} />
         <input aria-label="Pattern" dir="ltr" placeholder="git status *" value={rule.pattern} onChange={(event) => put({ pattern: event.target.value })} className={`${FIELD} basis-full font-mono`} />
         <select aria-label="For" value={rule.scope} onChange={(event) => put({ scope: event.target.value as NewRule['scope'] })} className={FIELD}>
           <option value="session">this session</option>
@@ -132,7 +156,7 @@ function Explain({ version }: { version: string }) {
     >
       <h3 className="font-medium">Test a call</h3>
       <div className="flex flex-wrap gap-1.5">
-        <input aria-label="Tool to test" dir="ltr" value={call.tool} onChange={(event) => setCall({ ...call, tool: event.target.value })} className={`${FIELD} w-24 font-mono`} />
+        <input aria-label="Tool to test" dir="ltr" list="capabilities" value={call.tool} onChange={(event) => setCall({ ...call, tool: event.target.value })} className={`${FIELD} w-24 font-mono`} />
         <input aria-label="Target to test" dir="ltr" placeholder="git push" value={call.target} onChange={(event) => setCall({ ...call, target: event.target.value })} className={`${FIELD} flex-1 font-mono`} />
         <Button type="submit" disabled={!call.tool.trim()}>
           Explain

@@ -11,6 +11,7 @@ import clew
 from clew.config import default_store_url
 from clew.errors import InvalidInput, StoreUnavailable
 from clew.fronts.cli.command import Json, Store, flag, moment, open_file, open_store, option, session_shapes, show
+from clew.fronts.cli.commands.rules import rule_lines
 from clew.fronts.cli.safe_text import plain
 from clew.fronts.remote.engine import RemoteEngine
 from clew.fronts.samples import fill
@@ -20,6 +21,7 @@ from clew.session.history.convert import convert as move
 from clew.session.history.convert_shared import EVENT_LOG
 from clew.session.history.repair import repair as repair_store
 from clew.store.location import Memory, PostgresDatabase, parse_url
+from clew.transcript.rule import KeptRule
 
 __all__ = ["backup", "check", "convert", "demo", "ledger", "rebuild", "replicas"]
 
@@ -59,12 +61,25 @@ async def check(
     async with open_file(store) as engine:
         problems = await judge(engine.store)
         count = len(await engine.store.session_ids())
+        rules = await _unknown_rules(engine)
     found = {"sessions": count, "problems": problems, **({"mended": repaired} if repair else {})}
-    lines = [*(f"repaired {done}" for done in repaired), *map(str, problems)]
+    found |= {"unknown_rules": rules} if rules else {}
+    lines = [*(f"repaired {done}" for done in repaired), *map(str, problems), *rule_lines(rules)]
     show(json, found, [*lines, f"{count} sessions, {len(problems)} problems"])
     if problems and not json:
         print(_AFTER_CHECK, file=sys.stderr)
     return 7 if problems else 0
+
+
+async def _unknown_rules(engine: clew.Engine) -> list[KeptRule]:
+    """Return the rules of sessions and projects whose permission is unknown; they are no damage, but a person must
+    settle them."""
+    found = await engine.rules(scope="project")
+    for session_id in await engine.store.session_ids():
+        session = await engine.store.find_session(session_id)
+        if session is not None and session.permissions:
+            found += await engine.rules(scope="session", session_id=session_id)
+    return [rule for rule in found if rule.unknown]
 
 
 async def _accept(store: str | None, id_: str) -> None:
