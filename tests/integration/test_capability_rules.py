@@ -129,7 +129,7 @@ async def test_a_rule_on_a_capability_is_listed_and_explained_as_known(tmp_path:
 
 
 async def test_a_project_may_deny_reading_what_every_agent_may_read(tmp_path: Path) -> None:
-    """A rule that names a tool is more specific, so what clew grants the agent gives way to the denial."""
+    """A rule that names a tool is more specific, so clew repeats the denial for what it grants."""
     folder = tmp_path / ".clew" / "agents"
     folder.mkdir(parents=True)
     text = "---\ndescription: x\nrules:\n  - {permission: fs.read, pattern: './secret/**', action: deny}\n---\nx\n"
@@ -140,6 +140,7 @@ async def test_a_project_may_deny_reading_what_every_agent_may_read(tmp_path: Pa
             "deny"
         ] * 3
         assert await explained(client, session_id, "bash", "cat secret/a") == "deny"
+        assert await explained(client, session_id, "read", "open/a") == "allow"
 
 
 async def test_a_server_whose_calls_are_denied_is_not_started(tmp_path: Path) -> None:

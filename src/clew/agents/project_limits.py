@@ -24,6 +24,13 @@ def restrain(agent: Agent, granted: Sequence[Rule]) -> tuple[Agent, tuple[str, .
     """
     notices: list[str] = []
     own = tuple(_stricter_rules(agent, notices))
+    # All grants are to read. They name a tool, which is more specific than a capability.
+    own += tuple(
+        msgspec.structs.replace(rule, permission=grant.permission)
+        for rule in own
+        for grant in granted
+        if rule.permission == "fs.read"
+    )
     rules = (*(grant for grant in granted if not any(_may_be_overridden(rule, grant) for rule in own)), *own)
     changes: dict[str, object] = {}
     if agent.max_steps is not None and agent.max_steps > DEFAULT_MAX_STEPS:
@@ -66,9 +73,6 @@ def _may_be_overridden(rule: Rule, grant: Rule) -> bool:
     Grants name a tool and the workspace. A rule for the same tool and a path below the workspace is at least as
     specific and comes later; one for several tools, for every path or for an absolute one might not be.
     """
-    if rule.permission == "fs.read":
-        # All grants are to read, and a rule that names a tool counts as more specific.
-        return True
     if rule.permission == grant.permission:
         return rule.pattern.startswith("/") or not rule.pattern.strip("*")
     return rule.permission.endswith("*") and grant.permission.startswith(rule.permission[:-1])

@@ -40,8 +40,12 @@ export function RulesTab() {
       () => {
         setFailed(null);
         setChanges((count) => count + 1);
+        return true;
       },
-      (problem: unknown) => setFailed(errorText(problem)),
+      (problem: unknown) => {
+        setFailed(errorText(problem));
+        return false;
+      },
     );
   const heading = useRef<HTMLDivElement>(null);
   const revoke = (rule: KeptRule) => {
@@ -106,14 +110,14 @@ interface NewRule {
   action: KeptRule['action'];
 }
 
-function AddRule({ onAdd }: { onAdd: (rule: NewRule) => Promise<void> }) {
+function AddRule({ onAdd }: { onAdd: (rule: NewRule) => Promise<boolean> }) {
   const conversation = useThis();
   const hasWorkspace = useStore(conversation.store, (state) => state.session?.workspace_root != null);
   const [rule, setRule] = useState<NewRule>({ scope: 'session', permission: 'bash', pattern: '', action: 'allow' });
   const put = (change: Partial<NewRule>) => setRule((old) => ({ ...old, ...change }));
   const submit = (event: FormEvent) => {
     event.preventDefault();
-    if (rule.pattern.trim()) void onAdd(rule).then(() => put({ pattern: '' }));
+    if (rule.pattern.trim()) void onAdd(rule).then((added) => added && put({ pattern: '' }));
   };
   return (
     <form aria-label="Add a rule" className="grid gap-1.5" onSubmit={submit}>
