@@ -6,6 +6,7 @@ The modules, in the order a call goes through them:
 ``evaluate``        the decision about a call, from the rule that decides about each of its subjects
 ``modes``           the rules that a session's mode adds
 ``match``           the subjects of a call, and whether a rule matches one: yes, no, or maybe (``shell.tristate``)
+``capabilities``    what a target needs, and what a command of a shell line may need
 ``globs``           patterns for text; ``paths`` for paths, ``hosts`` for hosts
 ``file_system``     lookups on the disk: the workspace, real paths, second names of files
 
