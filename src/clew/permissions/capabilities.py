@@ -46,8 +46,15 @@ _READERS: Final = word_set(
     """cat cksum cmp comm cut expand fold head ls md5sum nl od paste rev sha1sum sha256sum sha512sum strings tac
     tail wc"""
 )
-# The letters of the options with which they read a whole folder; `du` always does.
-_RECURSIVE: Final[Mapping[str, str]] = {**dict.fromkeys(("grep", "egrep", "fgrep"), "rRd"), "ls": "R"}
+# The options with which they read files that are not named: letters, and the start of long ones. `du` always does.
+_READ_MORE: Final[Mapping[str, tuple[str, str]]] = {
+    **dict.fromkeys(("grep", "egrep", "fgrep"), ("rRd", "--r --d")),
+    **dict.fromkeys(("md5sum", "sha1sum", "sha256sum", "sha512sum"), ("c", "--c")),
+    "ls": ("R", "--r"),
+    "wc": ("", "--f"),
+}
+# With options they write folders above those they name.
+_WRITING_ABOVE: Final = word_set("install mkdir rmdir")
 _CONNECTING: Final = word_set("curl ftp nc ncat netcat ping scp sftp socat ssh telnet wget")
 _GIT_CONNECTING: Final = word_set("clone fetch ls-remote pull push")
 
@@ -171,14 +178,16 @@ def _writes(pattern: str, program: str, command: Command, command_paths: Command
         return Certainty.NO
     if program not in COPYING:
         return Certainty.MAYBE
-    words = [word.value for word in command.words[1:]]
-    if program in _WRITING_LAST and (len(_operands(command)) < 2 or words[-1].startswith("-")):
+    options = [word.value for word in command.words[1:] if word.value.startswith("-")]
+    if program in _WRITING_LAST and (len(_operands(command)) < 2 or command.words[-1].value in options):
         return Certainty.MAYBE
-    if program in _WRITING_LAST and not any(word.startswith(("-t", "--t")) for word in words):
+    # `-t` names the folder, and `install -d` makes each of its operands.
+    if program in _WRITING_LAST and not _has_option(options, "td", "--t --d"):
         command_paths = command_paths.of_last_word()
     found = command_paths.match(pattern)
     # The files of a folder that is copied to are named after what is copied.
     is_certain = _is_one_of(command, COPYING) and not command_paths.names_workspace
+    is_certain = is_certain and not (options and program in _WRITING_ABOVE)
     return Certainty.MAYBE if found is Certainty.NO and not is_certain else found
 
 
@@ -189,12 +198,16 @@ def _reads(pattern: str, program: str, command: Command, command_paths: CommandP
     if found is not Certainty.NO:
         return found
     options = [word.value for word in command.words[1:] if word.value.startswith("-")]
-    letters = _RECURSIVE.get(program, "")
-    recursive = program == "du" or any(
-        letters and (one.startswith(("--r", "--d")) if one.startswith("--") else not set(letters).isdisjoint(one))
-        for one in options
+    reads_more = program == "du" or (program in _READ_MORE and _has_option(options, *_READ_MORE[program]))
+    return Certainty.NO if _is_one_of(command, DYNAMIC | LITERAL) and not reads_more else Certainty.MAYBE
+
+
+def _has_option(options: Sequence[str], letters: str, long: str) -> bool:
+    """Return whether one of the options is among these: in a bundle of letters, or by the start of a long one."""
+    return any(
+        option.startswith(tuple(long.split())) if option.startswith("--") else not set(letters).isdisjoint(option)
+        for option in options
     )
-    return Certainty.NO if _is_one_of(command, DYNAMIC | LITERAL) and not recursive else Certainty.MAYBE
 
 
 def _connects(pattern: str, program: str, command: Command) -> Certainty:

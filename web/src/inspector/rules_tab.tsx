@@ -94,7 +94,7 @@ export function RulesTab() {
   );
 }
 
-/** What the rule is about, where its permission does not say it in plain words. */
+/** Notes on a rule: its capability in plain words, and whether it is pinned or unknown. */
 function RuleNote({ rule }: { rule: KeptRule }) {
   const capability = CAPABILITIES[rule.permission];
   const unknown = rule.action === 'allow' ? 'unknown permission' : 'unknown permission; applies to every tool';
