@@ -375,3 +375,12 @@ def test_a_denial_of_a_capability_never_makes_a_call_freer(seed: int) -> None:
         before = evaluate([target], **scopes, **options)
         after = evaluate([target], **stricter, **options)
         assert strictness[after.action] >= strictness[before.action], (target, scopes, where, added, after.reason)
+
+
+def test_a_tool_that_names_a_target_of_another_tool_may_still_do_more() -> None:
+    """Its targets are what it says; without a declaration the rest is not known."""
+    target = Target("read", "path", "/w/a", inside=True)
+    given: dict[str, Any] = {"project": (allow("read", "./**"),), "declared": {**DECLARED, **OWN}}
+    for tool, action in (("undeclared", "ask"), ("harmless", "allow"), ("read", "allow")):
+        assert decide(target, deny("net.fetch"), tool=tool, **given).action == action
+        assert decide(target, deny("fs.read"), tool=tool, **given).action == "deny"
