@@ -14,7 +14,7 @@ from clew.transcript.message import shown_message
 from clew.transcript.part import Part
 from clew.transcript.portable import Blob, PortableSession
 
-__all__ = ["format_ai_sdk", "format_openai"]
+__all__ = ["format_ai_sdk", "format_openai", "with_bytes"]
 
 
 def format_ai_sdk(portable: PortableSession, *, hidden: bool = False) -> bytes:
@@ -27,7 +27,7 @@ def format_ai_sdk(portable: PortableSession, *, hidden: bool = False) -> bytes:
             "id": message.id,
             "role": message.role,
             "metadata": message.metadata,
-            "parts": [_with_bytes(part, blobs) for part in message.parts],
+            "parts": [with_bytes(part, blobs) for part in message.parts],
         }
         for message in messages
     ]
@@ -85,13 +85,13 @@ def _content(part: Part, blobs: Mapping[str, Blob]) -> dict[str, Any] | None:
         return {"type": "text", "text": text}
     if p.kind_of(part) != "file":
         return None
-    filled, media_type = _with_bytes(part, blobs), p.media_type_of(part) or ""
+    filled, media_type = with_bytes(part, blobs), p.media_type_of(part) or ""
     if media_type.startswith("image/"):
         return {"type": "image_url", "image_url": {"url": p.url_of(filled) or ""}}
     return {"type": "file", "file": {"filename": p.name_of(part) or "file", "file_data": p.url_of(filled) or ""}}
 
 
-def _with_bytes(part: Part, blobs: Mapping[str, Blob]) -> dict[str, Any]:
+def with_bytes(part: Part, blobs: Mapping[str, Blob]) -> dict[str, Any]:
     blob = blobs.get(p.blob_of(part) or "")
     if blob is None:
         return dict(part)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 
+from clew.interop import ExportFormat
+from clew.interop.atif import format_atif
+from clew.interop.canonical import format_canonical_json, format_canonical_jsonl, format_csv
 from clew.interop.chat_messages import format_ai_sdk, format_openai
 from clew.interop.html import format_html
 from clew.interop.markdown import format_markdown
@@ -16,9 +19,7 @@ from clew.interop.redact import redact_session
 from clew.interop.session_file import format_json, format_jsonl
 from clew.transcript.portable import PortableSession
 
-__all__ = ["FORMATS", "Format", "FormatName", "format_session"]
-
-FormatName = Literal["json", "jsonl", "md", "html", "ai-sdk", "openai", "claude-code", "pi"]
+__all__ = ["FORMATS", "Format", "format_session"]
 
 
 class Format(msgspec.Struct, frozen=True):
@@ -29,7 +30,7 @@ class Format(msgspec.Struct, frozen=True):
     write: Callable[[PortableSession, bool], bytes]
 
 
-FORMATS: Final[Mapping[FormatName, Format]] = {
+FORMATS: Final[Mapping[ExportFormat, Format]] = {
     "json": Format("application/json", ".json", lambda portable, _: format_json(portable)),
     "jsonl": Format("application/x-ndjson", ".jsonl", lambda portable, _: format_jsonl(portable)),
     "md": Format(
@@ -50,14 +51,22 @@ FORMATS: Final[Mapping[FormatName, Format]] = {
         "application/x-ndjson", ".claude-code.jsonl", lambda portable, _: format_claude_code(portable)
     ),
     "pi": Format("application/x-ndjson", ".pi.jsonl", lambda portable, _: format_pi(portable)),
+    "canonical-json": Format(
+        "application/json", ".canonical.json", lambda portable, _: format_canonical_json(portable)
+    ),
+    "canonical-jsonl": Format(
+        "application/x-ndjson", ".canonical.jsonl", lambda portable, _: format_canonical_jsonl(portable)
+    ),
+    "csv": Format("text/csv; charset=utf-8", ".csv", lambda portable, _: format_csv(portable)),
+    "atif": Format("application/json", ".atif.json", lambda portable, hidden: format_atif(portable, hidden=hidden)),
 }
-"""JSON and JSON Lines contain the complete session and can be imported; Markdown and HTML are for people, the rest for
-other programs."""
+"""JSON and JSON Lines contain the complete session and can be imported, as can the canonical forms, which have its rows
+in the three shared tables; Markdown and HTML are for people, the rest for other programs."""
 
 
 def format_session(
     portable: PortableSession,
-    format: FormatName,
+    format: ExportFormat,
     *,
     redact: bool = True,
     secrets: Sequence[str] = (),

@@ -16,8 +16,10 @@ import msgspec
 import orjson
 
 from clew.interop.secret_patterns import secret_patterns
+from clew.transcript.message import MessageRow
 from clew.transcript.part import blob_url
 from clew.transcript.portable import Blob, PortableSession, Prompt, rename_value
+from clew.transcript.session import Session
 
 __all__ = ["Redaction", "redact_session"]
 
@@ -77,6 +79,19 @@ class Redaction:
             for key, item in data.items()
         }
 
+    def session(self, session: Session) -> Session:
+        """Return a session row redacted, with names of an allowed length."""
+        metadata = self.value(session.metadata)
+        for key in ("title", "label"):
+            if isinstance(metadata.get(key), str):
+                metadata[key] = metadata[key][:_MAX_TITLE]
+        return replace(session, metadata=metadata)
+
+    def message(self, row: MessageRow) -> MessageRow:
+        """Return a message and its parts redacted."""
+        parts = tuple(replace(part, data=self.part(part.data)) for part in row.parts)
+        return replace(row, metadata=self.value(row.metadata), parts=parts)
+
     def body(self, body: str) -> str:
         """Return a text redacted; if it is JSON, it stays valid JSON."""
         try:
@@ -127,17 +142,14 @@ def redact_session(portable: PortableSession, secrets: Sequence[str] = ()) -> Po
         redacted: dict[str, Any] = rename_value(redaction.value(value), rename)
         return redacted
 
-    metadata = redaction.value(portable.session.metadata)
-    for key in ("title", "label"):
-        if isinstance(metadata.get(key), str):
-            metadata[key] = metadata[key][:_MAX_TITLE]
     messages = []
-    for row in portable.messages:
-        parts = (replace(part, data=rename_value(redaction.part(part.data), rename)) for part in row.parts)
-        messages.append(replace(row, parts=tuple(parts), metadata=bag(row.metadata)))
+    session = redaction.session(portable.session)
+    for row in map(redaction.message, portable.messages):
+        parts = (replace(part, data=rename_value(part.data, rename)) for part in row.parts)
+        messages.append(replace(row, parts=tuple(parts), metadata=rename_value(row.metadata, rename)))
     portable = replace(
         portable,
-        session=replace(portable.session, metadata=metadata),
+        session=session,
         messages=tuple(messages),
         turns=tuple(replace(turn, data=redaction.value(turn.data)) for turn in portable.turns),
         steps=tuple(

@@ -9,17 +9,16 @@ A file is untrusted until every check has passed.
 from __future__ import annotations
 
 import io
-import json
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 
-from clew.convert import convert
 from clew.errors import InvalidInput, UnsupportedValue
+from clew.interop.canonical_import import is_canonical, is_canonical_line, read_canonical, read_canonical_lines
 from clew.interop.density import check_density
-from clew.interop.validate_import import check_portable
+from clew.interop.validate_import import check_portable, decode_json, read_record
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.packed import PackedRows
 from clew.transcript.portable import AT_HOME, EXPORTER, Blob, PortableSession, Prompt, Queued, tree_of
@@ -32,7 +31,7 @@ __all__ = ["MAX_FILE_BYTES", "format_json", "format_jsonl", "iter_jsonl", "parse
 FORMAT: Final = "clew-session"
 VERSION: Final = 1
 MAX_FILE_BYTES: Final = 256 * 1024 * 1024
-_MAX_HEADER: Final = 64 * 1024
+_MAX_HEADER: Final = 512 * 1024
 _KINDS: Final = {
     "turn": "turns",
     "message": "messages",
@@ -49,7 +48,6 @@ _RAW_VALUES: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _RAW_ITEMS: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _HEADER: Final = ("exporter", "exported_at", "redacted")
 _STAYS: Final[Mapping[Any, frozenset[str]]] = AT_HOME
-Record = TypeVar("Record")
 
 
 # Written
@@ -126,22 +124,27 @@ def parse_session(data: bytes, *, max_bytes: int = MAX_FILE_BYTES) -> PortableSe
     if not data.lstrip()[:1] == b"{":
         # For a file of another format, the position of a JSON error would not help.
         raise InvalidInput(
-            "this is not a clew session: only exports as json or jsonl can be imported; md and html are for reading"
+            "this is not a clew session: only exports as json, jsonl, canonical-json or canonical-jsonl can be imported"
         )
-    in_lines = _is_jsonl(data)
+    first = _first_line(data)
+    in_canonical_lines = is_canonical_line(first)
+    in_lines = in_canonical_lines or (isinstance(first, dict) and "record" in first)
     check_density(data, lines=in_lines)
-    portable = _parse_lines(data) if in_lines else _parse_object(data)
+    if in_canonical_lines:
+        portable = read_canonical_lines(data)
+    else:
+        portable = _parse_lines(data) if in_lines else _parse_object(data)
     check_portable(portable)
     return msgspec.structs.replace(portable, turns=tuple(tree_of(portable).turns.values()))
 
 
-def _is_jsonl(data: bytes) -> bool:
-    """Return whether these bytes begin as lines do. A session in one object has no ``record`` on its first line."""
+def _first_line(data: bytes) -> Any:
+    """Return the value on the first line, None if it is none. A session in one object, on one line or many, has no
+    ``record`` there, nor a ``type``."""
     try:
-        first = msgspec.json.decode(data[:_MAX_HEADER].lstrip().partition(b"\n")[0])
+        return msgspec.json.decode(data[:_MAX_HEADER].lstrip().partition(b"\n")[0])
     except (msgspec.DecodeError, UnicodeDecodeError, ValueError, RecursionError):
-        return False
-    return isinstance(first, dict) and "record" in first
+        return None
 
 
 class _Header(msgspec.Struct, frozen=True):
@@ -160,7 +163,7 @@ class _Items(msgspec.Struct, frozen=True):
     def __iter__(self) -> Iterator[tuple[str, Any]]:
         for index, item in enumerate(self.held):
             where = f"{self.field}[{index}]"
-            yield where, _decode(item, where) if isinstance(item, msgspec.Raw) else item
+            yield where, decode_json(item, where) if isinstance(item, msgspec.Raw) else item
 
 
 class _Lines(msgspec.Struct, frozen=True):
@@ -173,13 +176,15 @@ class _Lines(msgspec.Struct, frozen=True):
         numbers = iter(self.places)
         for number, begin, end in zip(numbers, numbers, numbers, strict=True):
             where = f"line {number}"
-            yield where, _decode(self.data[begin:end], where)
+            yield where, decode_json(self.data[begin:end], where)
 
 
 def _parse_object(data: bytes) -> PortableSession:
     value = _read_raw(data)
     if value is None:
-        value = _decode(data, "the file")
+        value = decode_json(data, "the file")
+    if is_canonical(value):
+        return read_canonical(value)
     header = _read_header(value, "the file must be an object", "the file")
     records: dict[str, Iterable[tuple[str, Any]]] = {}
     for field in _KINDS.values():
@@ -217,7 +222,7 @@ def _parse_lines(data: bytes) -> PortableSession:
         if not line.strip():
             continue
         where = f"line {number}"
-        value = _decode(line, where)
+        value = decode_json(line, where)
         if header is None:
             header = _read_header(value, "the first line must be a header", where)
             continue
@@ -243,40 +248,40 @@ def _read_header(value: Any, what: str, where: str) -> _Header:
         raise InvalidInput(
             f"this file is of version {str(value.get('version'))[:20]}; this clew reads version {VERSION}"
         )
-    return _read(value, _Header, where)
+    return read_record(value, _Header, where)
 
 
 def _assemble(
     header: _Header, session: tuple[str, Any], records: Mapping[str, Iterable[tuple[str, Any]]]
 ) -> PortableSession:
     """Return the session, with derived fields filled in. Consistency is not checked here."""
-    row = _read(session[1], Session, session[0])
+    row = read_record(session[1], Session, session[0])
     turns: list[Turn] = []
     links: dict[str, tuple[str, ...]] = {}
     for where, value in records["turns"]:
         if isinstance(value, dict) and not {"kind", "status"} <= value.keys():
             raise InvalidInput(f"{where} is not valid in a clew session: it has no kind or no status", where=where)
-        turns.append(_read(value, Turn, where, session_id=row.id))
-        links[turns[-1].id] = _read(value.get("messages", []), tuple[str, ...], where)
+        turns.append(read_record(value, Turn, where, session_id=row.id))
+        links[turns[-1].id] = read_record(value.get("messages", []), tuple[str, ...], where)
 
     def message(where: str, value: Any) -> MessageRow:
-        given = _read(value, dict[str, Any], where)
-        held = _read(given.pop("parts", []), list[dict[str, Any]], where)
+        given = read_record(value, dict[str, Any], where)
+        held = read_record(given.pop("parts", []), list[dict[str, Any]], where)
         if any(part.get("id") == "" for part in held):
             raise InvalidInput(f"{where} is not valid in a clew session: '' is not a part id", where=where)
         # A part that is still being written has no id yet.
         parts = tuple(
-            _read({**part, "id": ""} if part.get("id", 0) is None else part, PartRow, where, index=index)
+            read_record({**part, "id": ""} if part.get("id", 0) is None else part, PartRow, where, index=index)
             for index, part in enumerate(held)
         )
-        read = _read({"metadata": {}, **given}, MessageRow, where, session_id=row.id)
+        read = read_record({"metadata": {}, **given}, MessageRow, where, session_id=row.id)
         return msgspec.structs.replace(read, parts=parts)
 
     messages = PackedRows(message(where, value) for where, value in records["messages"])
     moves: list[HeadMove] = []
     for seq, (where, value) in enumerate(records["moves"], start=1):
         at = moves[-1].to_turn_id if moves else None
-        moves.append(_read(value, HeadMove, where, seq=seq, session_id=row.id, from_turn_id=at))
+        moves.append(read_record(value, HeadMove, where, seq=seq, session_id=row.id, from_turn_id=at))
     return PortableSession(
         exporter=header.exporter,
         exported_at=header.exported_at,
@@ -286,47 +291,9 @@ def _assemble(
         links=links,
         messages=messages,
         moves=tuple(moves),
-        steps=tuple(_read(value, Step, where) for where, value in records["steps"]),
-        prunes=tuple(_read(value, Pruned, where) for where, value in records["prunes"]),
-        prompts=tuple(_read(value, Prompt, where) for where, value in records["prompts"]),
-        blobs=tuple(_read(value, Blob, where) for where, value in records["blobs"]),
-        queue=tuple(_read(value, Queued, where) for where, value in records["queue"]),
+        steps=tuple(read_record(value, Step, where) for where, value in records["steps"]),
+        prunes=tuple(read_record(value, Pruned, where) for where, value in records["prunes"]),
+        prompts=tuple(read_record(value, Prompt, where) for where, value in records["prompts"]),
+        blobs=tuple(read_record(value, Blob, where) for where, value in records["blobs"]),
+        queue=tuple(read_record(value, Queued, where) for where, value in records["queue"]),
     )
-
-
-def _read(value: Any, kind: type[Record], where: str, **known: Any) -> Record:
-    """Convert plain values to a row of that kind. Unknown keys, of later versions, are ignored, and so are fields that
-    are never exported."""
-    if isinstance(value, dict):
-        stays = _STAYS.get(kind, frozenset())
-        value = {key: item for key, item in value.items() if key not in stays} | known
-    try:
-        return convert(value, kind)
-    except RecursionError as error:
-        raise UnsupportedValue(f"{where} is nested too deeply", where=where) from error
-    except (msgspec.ValidationError, ValueError, OverflowError) as error:
-        raise InvalidInput(f"{where} is not valid in a clew session: {error}", where=where) from error
-
-
-def _decode(data: bytes, where: str) -> Any:
-    """Parse untrusted JSON. Excessive depth and unsupported numbers raise ``UnsupportedValue``."""
-    try:
-        return msgspec.json.decode(data)
-    except RecursionError as error:
-        raise UnsupportedValue(f"{where} is nested too deeply", where=where) from error
-    except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
-        if _reads_leniently(data):
-            raise UnsupportedValue(f"{where} has a value that cannot be stored: {error}", where=where) from error
-        raise InvalidInput(f"{where} is not JSON: {error}", where=where) from error
-
-
-def _reads_leniently(data: bytes) -> bool:
-    """Return whether it is JSON except for a value: a lone surrogate, or a number that is NaN or out of range."""
-    try:
-        json.loads(data.decode())
-    except (json.JSONDecodeError, UnicodeDecodeError):
-        return False
-    except (ValueError, RecursionError):
-        # The number has too many digits, or the nesting is too deep.
-        return True
-    return True

@@ -7,15 +7,17 @@ raised with its position.
 from __future__ import annotations
 
 import functools
+import json
 import re
 from collections.abc import Callable, Container, Iterable, Mapping
 from hashlib import sha256
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from clew import ids
-from clew.errors import InvalidId, InvalidInput
+from clew.convert import convert
+from clew.errors import InvalidId, InvalidInput, UnsupportedValue
 from clew.ids import SessionIdForm
 from clew.interop.known_keys import MessageKeys, StepKeys, TurnKeys, check_keys, check_part, check_tools
 from clew.transcript.message import MessageRow, Role
@@ -28,13 +30,13 @@ from clew.transcript.metadata import (
     usage_of,
 )
 from clew.transcript.part import output_text
-from clew.transcript.portable import PortableSession
+from clew.transcript.portable import AT_HOME, PortableSession
 from clew.transcript.session import Session
 from clew.transcript.turn_state import OPEN
 from clew.transcript.usage import Usage
 from clew.transcript.value_check import check_text, check_value
 
-__all__ = ["check_portable"]
+__all__ = ["check_portable", "decode_json", "read_record"]
 
 _MAX_TOKENS: Final = 1 << 40
 """More than any call uses; sums of counts below it fit in 64 bits."""
@@ -45,6 +47,8 @@ _MEDIA_TYPE: Final = re.compile(r"[a-z0-9.+-]{1,60}/[a-z0-9.+*-]{1,100}", re.ASC
 _MESSAGE_ID: Final = functools.partial(ids.check_shared_id, "message")
 _PART_ID: Final = functools.partial(ids.check_shared_id, "part")
 _DIGEST: Final = re.compile("[0-9a-f]{64}", re.ASCII)
+_STAYS: Final[Mapping[Any, frozenset[str]]] = AT_HOME
+T = TypeVar("T")
 
 
 def check_portable(portable: PortableSession) -> None:
@@ -265,3 +269,44 @@ def _check_digests(portable: PortableSession) -> None:
             raise _refuse(f"blobs[{index}]", "its bytes do not match their digest")
         if not _MEDIA_TYPE.fullmatch(blob.media_type):
             raise _refuse(f"blobs[{index}]", f"{blob.media_type[:60]!r} is not a media type")
+
+
+# Values of a file
+
+
+def read_record(value: Any, kind: type[T], where: str, **known: Any) -> T:
+    """Convert plain values to a row of that kind. Unknown keys, of later versions, are ignored, and so are fields that
+    are never exported."""
+    if isinstance(value, dict):
+        stays = _STAYS.get(kind, frozenset())
+        value = {key: item for key, item in value.items() if key not in stays} | known
+    try:
+        return convert(value, kind)
+    except RecursionError as error:
+        raise UnsupportedValue(f"{where} is nested too deeply", where=where) from error
+    except (msgspec.ValidationError, ValueError, OverflowError) as error:
+        raise InvalidInput(f"{where} is not valid in a clew session: {error}", where=where) from error
+
+
+def decode_json(data: bytes, where: str) -> Any:
+    """Parse untrusted JSON. Excessive depth and unsupported numbers raise ``UnsupportedValue``."""
+    try:
+        return msgspec.json.decode(data)
+    except RecursionError as error:
+        raise UnsupportedValue(f"{where} is nested too deeply", where=where) from error
+    except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
+        if _reads_leniently(data):
+            raise UnsupportedValue(f"{where} has a value that cannot be stored: {error}", where=where) from error
+        raise InvalidInput(f"{where} is not JSON: {error}", where=where) from error
+
+
+def _reads_leniently(data: bytes) -> bool:
+    """Return whether it is JSON except for a value: a lone surrogate, or a number that is NaN or out of range."""
+    try:
+        json.loads(data.decode())
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        return False
+    except (ValueError, RecursionError):
+        # The number has too many digits, or the nesting is too deep.
+        return True
+    return True

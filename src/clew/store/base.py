@@ -157,9 +157,15 @@ class Conversations(Protocol):
         """
         ...
 
-    async def load_messages(self, session_id: str, *, keep_damaged: bool = False) -> tuple[MessageRow, ...]:
+    async def load_messages(
+        self, session_id: str, *, keep_damaged: bool = False, among: Collection[str] | None = None
+    ) -> tuple[MessageRow, ...]:
         """Return every message of the session by (created_at, id), on the line or not, queued and cancelled ones
-        included."""
+        included; or those ``among`` some ids."""
+        ...
+
+    async def load_message_ids(self, session_id: str) -> tuple[str, ...]:
+        """Return the ids of every message, in the order of :meth:`load_messages`. Reads no content."""
         ...
 
     async def find_message(self, session_id: str, message_id: str) -> MessageRow | None:

@@ -18,6 +18,7 @@ from clew.fronts.operations.results import (
     SessionPage,
     SessionShape,
 )
+from clew.interop import ExportFormat
 from clew.interop.programs.import_report import Arrival, Program
 from clew.interop.session_file import MAX_FILE_BYTES
 from clew.permissions.rules import MAX_PATTERN_CHARS, MAX_RULES
@@ -158,9 +159,9 @@ class ExplainQuery(Arguments):
 
 
 class ExportQuery(Arguments):
-    """The format, and whether to redact. ``hidden``: include messages that left the conversation, in md and html."""
+    """The format, and whether to redact. ``hidden``: include messages that left the conversation, if it shows one."""
 
-    format: Literal["json", "jsonl", "md", "html", "ai-sdk", "openai", "claude-code", "pi"] = "json"
+    format: ExportFormat = "json"
     redact: bool = True
     hidden: bool = False
 

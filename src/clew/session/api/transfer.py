@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 from clew.config import secret_values
 from clew.errors import InvalidInput
+from clew.interop import ExportFormat
 from clew.interop.programs.import_report import Arrival, Program
 from clew.long_work import let_go, run_long
 from clew.session.api.base import EnginePart
@@ -19,8 +20,6 @@ from clew.transcript.value_check import check_value
 # Imports inside functions: the code for session files takes half as long to load as the rest of clew.
 
 __all__ = ["ExportFormat", "Transfer"]
-
-ExportFormat = Literal["json", "jsonl", "md", "html", "ai-sdk", "openai", "claude-code", "pi"]
 
 
 _ANTHROPIC: Final = Model("anthropic", "claude-sonnet-4-5")
@@ -53,7 +52,8 @@ class Transfer(EnginePart):
         self, session_id: str, format: ExportFormat = "json", *, redact: bool = True, hidden: bool = False
     ) -> bytes:
         """Return a session as a file: ``json`` and ``jsonl`` complete, ``md`` and ``html`` for reading, ``ai-sdk`` and
-        ``openai`` as messages for other programs, ``claude-code`` and ``pi`` in those programs' own formats.
+        ``openai`` as messages for other programs, ``claude-code`` and ``pi`` in those programs' own formats,
+        ``canonical-json``, ``canonical-jsonl`` and ``csv`` as rows of the shared tables, ``atif`` as a trajectory.
 
         Likely keys and passwords are redacted unless ``redact`` is False. ``hidden`` adds messages that are no longer
         in the conversation to a page for reading.
@@ -82,7 +82,8 @@ class Transfer(EnginePart):
         return (_ANTHROPIC.provider_id, *others)
 
     async def import_session(self, data: bytes, *, workspace_root: str | Path | None = None) -> Session:
-        """Import a session from a file that clew exported as ``json`` or ``jsonl``; checked like any input, and atomic.
+        """Import a session from a file that clew exported as ``json``, ``jsonl``, ``canonical-json`` or
+        ``canonical-jsonl``, which its content tells; checked like any input, and atomic.
 
         The folder named in the file is ignored: the session works in ``workspace_root``, or in none. Imports of one
         owner run one after another, since each needs several times its file in memory.

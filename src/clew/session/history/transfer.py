@@ -26,7 +26,16 @@ from clew.store.portable import load_portable, plan_insert
 from clew.store.unit import AliasIsFree, Committed, LinkBlob, Outcome, Refused, Unit
 from clew.transcript.damage import DAMAGED
 from clew.transcript.message import MessageRow, PartRow
-from clew.transcript.metadata import MODE_KEY, PAUSED_KEY, STORE_KEYS, VIEW_KEYS, broken_off_usd, is_estimated, usage_of
+from clew.transcript.metadata import (
+    MODE_KEY,
+    PAUSED_KEY,
+    STORE_KEYS,
+    VIEW_KEYS,
+    broken_off_usd,
+    hidden_if_cancelled,
+    is_estimated,
+    usage_of,
+)
 from clew.transcript.packed import mapped
 from clew.transcript.part import close_call, is_open_call, state_of, text_of, with_claims
 from clew.transcript.portable import LEFT_BEHIND, PortableSession, for_export, named_blobs, rename_session
@@ -209,6 +218,8 @@ def close_open(portable: PortableSession, now: int, mint: Mint) -> PortableSessi
             metadata = book_usage(metadata, beyond, estimated=True, broken_off=cost)
             rest += beyond
             broken_off.append(cost)
+        # A cancelled message is in no turn, so nothing else would hide it from other readers.
+        metadata = hidden_if_cancelled(metadata)
         return replace(row, metadata=metadata, parts=tuple(part(one) for one in row.parts))
 
     messages = mapped(portable.messages, closed)

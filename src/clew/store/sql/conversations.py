@@ -96,8 +96,18 @@ class SqlConversations(SqlLists):
         return reader.view(turns)
 
     @reading_session
-    def load_messages(self, sql: Statements, session_id: str, *, keep_damaged: bool = False) -> tuple[MessageRow, ...]:
-        return MessageReader(sql).load_all(session_id, keep_damaged=keep_damaged)
+    def load_messages(
+        self, sql: Statements, session_id: str, *, keep_damaged: bool = False, among: Collection[str] | None = None
+    ) -> tuple[MessageRow, ...]:
+        return MessageReader(sql).load_all(session_id, keep_damaged=keep_damaged, among=among)
+
+    @reading
+    def load_message_ids(self, sql: Statements, session_id: str) -> tuple[str, ...]:
+        asked = {"id": session_id}
+        found = [id_ for (id_,) in sql.rows("load_message_ids", asked)]
+        # A damaged index hides rows; the turns name them.
+        held = [row[1] for row in sql.rows("load_links_of_session", asked)]
+        return tuple(dict.fromkeys((*found, *held)))
 
     @reading
     def find_message(self, sql: Statements, session_id: str, message_id: str) -> MessageRow | None:

@@ -113,14 +113,18 @@ class MessageReader:
             for id_, row in found.items()
         }
 
-    def load_all(self, session_id: str, *, keep_damaged: bool) -> tuple[MessageRow, ...]:
-        """Return every message of a session, compared with the ids that its turns hold.
+    def load_all(
+        self, session_id: str, *, keep_damaged: bool, among: Collection[str] | None = None
+    ) -> tuple[MessageRow, ...]:
+        """Return every message of a session, or those ``among`` some ids, compared with the ids that its turns hold.
 
         A damaged index hides rows. A message that a turn holds but the index does not is read by its id; if that fails
         too, it is damage.
         """
-        found = self.load(session_id, None, whole=True, keep_damaged=keep_damaged)
-        held = {row[1]: row for row in self._sql.rows("load_links_of_session", {"id": session_id})}
+        wanted = None if among is None else set(among)
+        found = self.load(session_id, wanted, whole=wanted is None, keep_damaged=keep_damaged)
+        links = self._sql.rows("load_links_of_session", {"id": session_id})
+        held = {row[1]: row for row in links if wanted is None or row[1] in wanted}
         missing = held.keys() - found.keys()
         found.update(self.load(session_id, missing, keep_damaged=keep_damaged))
         for message_id in missing - found.keys():
@@ -128,7 +132,8 @@ class MessageReader:
             if not keep_damaged:
                 raise RowUndecodable(MISSING, session_id=session_id, turn_id=turn_id, message_id=message_id)
             found[message_id] = placeholder(message_id, session_id, "assistant" if position else "user", at, MISSING)
-        return tuple(sorted(found.values(), key=lambda row: (row.created_at, row.id)))
+        mine = (row for row in found.values() if row.session_id == session_id)
+        return tuple(sorted(mine, key=lambda row: (row.created_at, row.id)))
 
     def mismatched(self, message_ids: Sequence[str]) -> list[tuple[str, str]]:
         """Return session and id of each message whose parts, read by message, do not match its seal."""

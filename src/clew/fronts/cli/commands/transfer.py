@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -18,7 +17,9 @@ import msgspec
 
 from clew.errors import ClewError, InvalidInput, NotSupported, StoreError, StoreUnavailable
 from clew.fronts.cli.command import Json, Store, flag, moment, open_store, option, plural, session_shapes, show
+from clew.fronts.cli.new_files import new_file, refuse_existing, show_progress
 from clew.fronts.cli.safe_text import plain, plain_json
+from clew.interop import ExportFormat
 from clew.interop.programs.import_report import Arrival, Fate, Moved, Program, Remark
 from clew.store.base import SearchPage
 
@@ -81,44 +82,65 @@ async def _search(store: str | None, text: str, limit: int, session: str | None)
 
 
 async def export(
-    session: str,
+    session: str | None = None,
     /,
     *,
-    format: Literal["json", "jsonl", "md", "html", "ai-sdk", "openai", "claude-code", "pi"] = "json",
+    format: Annotated[
+        ExportFormat | Literal["parquet"] | None,
+        option("Default json; canonical-jsonl for many sessions, which can also be written as parquet."),
+    ] = None,
     out: Annotated[Path | None, option("The file to create; by default the export is printed.")] = None,
     keep_secrets: Annotated[bool, flag("Do not redact likely keys and passwords.")] = False,
     hidden: Annotated[bool, flag("Include messages that left the conversation.")] = False,
+    all_: Annotated[bool, flag("Export every session of the store.", "--all")] = False,
+    owner: Annotated[str | None, option("Export the sessions of this owner.")] = None,
+    workspace: Annotated[Path | None, option("Export the sessions of this folder.")] = None,
+    agent: Annotated[str | None, option("Export the sessions of this agent.")] = None,
+    since: Annotated[str | None, option("Export the sessions changed at or after this day or time (UTC).")] = None,
+    until: Annotated[str | None, option("Export the sessions changed up to this day or time (UTC).")] = None,
     store: Store = None,
 ) -> None:
-    """Export a session: json and jsonl are complete, md and html are for reading.
+    """Export a session, or many with --all or a filter; many as canonical-jsonl or as a folder of Parquet files.
+
+    json, jsonl, canonical-json and canonical-jsonl can be imported; md and html are for reading.
 
     Example: clew export ses_… --format html --out session.html
+    Example: clew export --all --since 2026-01-01 --format parquet --out sessions
     """
+    if all_ or any(given is not None for given in (owner, workspace, agent, since, until)):
+        from clew.fronts.cli.commands import bulk_export
+
+        if session is not None:
+            raise InvalidInput("give a session, or --all and filters, not both")
+        folder = None if workspace is None else str(await asyncio.to_thread(workspace.resolve))
+        filters = bulk_export.read_query(owner=owner, workspace=folder, agent=agent, since=since, until=until)
+        await bulk_export.export_many(store, filters, format or "canonical-jsonl", out, redact=not keep_secrets)
+        return
+    if session is None or format == "parquet":
+        raise InvalidInput("give a session; --all or a filter such as --since exports many, also as parquet")
+    chosen: ExportFormat = format or "json"
+    if out is not None:
+        refuse_existing(out)
     async with open_store(store) as engine:
-        data = await engine.export(session, format, redact=not keep_secrets, hidden=hidden)
+        data = await engine.export(session, chosen, redact=not keep_secrets, hidden=hidden)
     if out is None and sys.stdout.isatty():
-        print((plain_json if format in ("json", "jsonl") else plain)(data.decode()))
+        print((plain_json if chosen.endswith(("json", "jsonl")) else plain)(data.decode()))
     elif out is None:
         sys.stdout.buffer.write(data)
         sys.stdout.flush()
     else:
-        _write_new(out, data)
-        print(out)
-
-
-def _write_new(file: Path, data: bytes) -> None:
-    """Create a new file that only the user can read."""
-    try:
-        with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as target:
+        with new_file(out) as target:
             target.write(data)
-    except OSError as error:
-        hint = "; choose another --out" if isinstance(error, FileExistsError) else ""
-        raise InvalidInput(f"{file} cannot be written: {error.strerror}{hint}") from error
+        print(out)
 
 
 async def import_(
     file: Annotated[
-        Path | None, cyclopts.Parameter(help="A json or jsonl export; - reads stdin.", allow_leading_hyphen=True)
+        Path | None,
+        cyclopts.Parameter(
+            help="An export as json, jsonl, canonical-json or canonical-jsonl; - reads stdin.",
+            allow_leading_hyphen=True,
+        ),
     ] = None,
     /,
     *,
@@ -190,7 +212,7 @@ async def _import_sessions(
     unread: list[_Unread] = []
     async with open_store(store, write=True, make=True) as engine:
         for number, (session, about) in enumerate(previews, start=1):
-            _show_progress("imported", number, len(previews))
+            show_progress("imported", number, len(previews))
             if about.problem is not None:
                 unread.append(_Unread(about.path, about.problem))
                 continue
@@ -214,7 +236,7 @@ async def _preview(found: list[DiscoveredSession], only: Sequence[str]) -> Any:
     from clew.interop.programs.disk import preview
 
     for number, session in enumerate(found, start=1):
-        _show_progress("read", number, len(found))
+        show_progress("read", number, len(found))
         about: SessionPreview = await asyncio.to_thread(preview, session)
         if not only or about.id in only:
             yield session, about
@@ -224,12 +246,6 @@ async def _bytes_of(found: DiscoveredSession) -> bytes:
     from clew.interop.programs.disk import read_discovered
 
     return await asyncio.to_thread(read_discovered, found)
-
-
-def _show_progress(what: str, number: int, of: int) -> None:
-    """Show progress on a terminal, in one line that is overwritten."""
-    if sys.stderr.isatty():
-        print(f"\r\x1b[K{what} {number} of {of}", end="\r\x1b[K" if number == of else "", file=sys.stderr, flush=True)
 
 
 def _each_one_line(lines: Iterable[str]) -> Iterator[str]:

@@ -1,0 +1,84 @@
+"""Files that a command creates: readable by the user alone, complete or not there, never over an existing one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from clew.errors import InvalidInput
+
+__all__ = ["new_file", "new_folder", "refuse_existing", "show_progress"]
+
+
+def refuse_existing(path: Path) -> None:
+    """Raise before long work if the result has no place."""
+    if os.path.lexists(path):
+        raise InvalidInput(f"{path} cannot be written: it exists already; choose another --out")
+
+
+@contextlib.contextmanager
+def new_file(path: Path) -> Iterator[BinaryIO]:
+    """Write a file next to its place, and move it there once it is complete."""
+    beside = _beside(path)
+    with _failures_named(path):
+        refuse_existing(path)
+        try:
+            with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as target:
+                yield target
+                target.flush()
+                os.fsync(target.fileno())
+            _place_file(beside, path)
+        finally:
+            beside.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """Fill a folder next to its place, and move it there once it is complete."""
+    beside = _beside(path)
+    with _failures_named(path):
+        refuse_existing(path)
+        beside.mkdir(mode=0o700)
+        try:
+            yield beside
+            refuse_existing(path)
+            beside.rename(path)
+        finally:
+            shutil.rmtree(beside, ignore_errors=True)
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f".{path.name[:100]}.{secrets.token_hex(4)}.part")
+
+
+def _place_file(beside: Path, path: Path) -> None:
+    try:
+        # Unlike a rename, this never replaces a file.
+        os.link(beside, path)
+    except FileExistsError:
+        raise
+    except OSError:
+        # A file system without links.
+        refuse_existing(path)
+        beside.rename(path)
+
+
+@contextlib.contextmanager
+def _failures_named(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        hint = "; choose another --out" if isinstance(error, FileExistsError) else ""
+        raise InvalidInput(f"{path} cannot be written: {error.strerror}{hint}") from error
+
+
+def show_progress(what: str, number: int, of: int) -> None:
+    """Show progress on a terminal, in one line that is overwritten."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{what} {number} of {of}", end="\r\x1b[K" if number == of else "", file=sys.stderr, flush=True)
