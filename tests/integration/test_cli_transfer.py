@@ -66,7 +66,11 @@ def test_what_is_no_export_is_not_imported(say: Say, tmp_path: Path) -> None:
     file = tmp_path / "page.html"
     file.write_text("<!doctype html>\n<title>a page</title>\n")
     code, _, err = say("import", str(file))
-    assert (code, "only exports as json or jsonl can be imported" in err, err.count("\n")) == (2, True, 1)
+    assert (
+        code,
+        "only exports as json, jsonl, canonical-json or canonical-jsonl can be imported" in err,
+        err.count("\n"),
+    ) == (2, True, 1)
 
 
 def test_a_dash_is_stdin(say: Say, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Files with the rows of many sessions: JSON lines of the canonical format, or one Parquet file for each table.
+"""Files with the rows of many sessions: JSON lines or CSV of the canonical format, or a Parquet file for each table.
 
 Rows are written as they come, a few at a time, so that the size of a store does not matter.
 """
@@ -15,7 +15,7 @@ from clew.interop.canonical import COLUMNS, canonical_line, flat
 
 __all__ = ["TABLES", "BulkFormat", "LineFile", "ParquetFolder", "RowSink"]
 
-BulkFormat = Literal["canonical-jsonl", "parquet"]
+BulkFormat = Literal["canonical-jsonl", "csv", "parquet"]
 TABLES: Final = {"session": "sessions.parquet", "message": "messages.parquet", "part": "parts.parquet"}
 _MAX_ROWS: Final = 2_000
 _MAX_TEXT: Final = 4 * 1024 * 1024

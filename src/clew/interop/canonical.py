@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -23,6 +23,7 @@ from clew.transcript.session import Session
 __all__ = [
     "COLUMNS",
     "CSV_COLUMNS",
+    "CsvLines",
     "canonical_line",
     "flat",
     "format_canonical_json",
@@ -34,6 +35,13 @@ __all__ = [
 ]
 
 Columns = Mapping[str, Any]
+
+
+class SupportsWrite(Protocol):
+    """A file that bytes are written to."""
+
+    def write(self, data: bytes, /) -> object: ...
+
 
 COLUMNS: Final[Mapping[str, Columns]] = {
     "session": {
@@ -148,15 +156,34 @@ def format_canonical_jsonl(portable: PortableSession) -> bytes:
 def format_csv(portable: PortableSession) -> bytes:
     """Return a header and one record for each part, with its message's columns behind it. Files are named, not
     included."""
-    file = io.StringIO(newline="")
-    writer = csv.writer(file)
-    writer.writerow(CSV_COLUMNS)
+    file = io.BytesIO()
+    lines = CsvLines(file)
     for row in portable.messages:
-        of_message = flat(message_row(row))
-        about = [of_message[name] for name in _OF_MESSAGE]
+        lines.add("message", message_row(row))
         for part in row.parts:
-            writer.writerow(map(_cell, (*flat(part_row(row, part)).values(), *about)))
-    return file.getvalue().encode()
+            lines.add("part", part_row(row, part))
+    return file.getvalue()
+
+
+class CsvLines:
+    """Takes the rows of messages, each followed by those of its parts, and writes a record for each part."""
+
+    def __init__(self, file: SupportsWrite) -> None:
+        self._file = file
+        self._about: list[Any] = []
+        self._write(CSV_COLUMNS)
+
+    def add(self, kind: str, row: Mapping[str, Any]) -> None:
+        if kind == "message":
+            plain = flat(row)
+            self._about = [plain[name] for name in _OF_MESSAGE]
+        elif kind == "part":
+            self._write((*flat(row).values(), *self._about))
+
+    def _write(self, cells: Iterable[Any]) -> None:
+        record = io.StringIO(newline="")
+        csv.writer(record).writerow(map(_cell, cells))
+        self._file.write(record.getvalue().encode())
 
 
 def _cell(value: Any) -> Any:

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from clew.errors import InvalidInput
-from clew.ids import SessionIdForm, derived_id, derived_session_id, is_shared_id
+from clew.ids import derived_id
 from clew.interop.validate_import import decode_json, read_record
 from clew.transcript import part as p
 from clew.transcript.message import MessageRow, PartRow
@@ -158,11 +158,7 @@ def _read_session(value: Any, where: str) -> Session:
     plain = {name: row[name] for name in (*names, "archived_at") if row.get(name) is not None}
     metadata = read_record(_json(row, "metadata", where) or {}, dict[str, Any], where)
     metadata = {key: item for key, item in metadata.items() if key != MODE_KEY}
-    session = read_record({**plain, "model": _json(row, "model", where), "metadata": metadata}, Session, where)
-    if is_shared_id(session.id) and not any(form.value.fullmatch(session.id) for form in SessionIdForm):
-        # Another program's own form of ids.
-        session = replace(session, id=derived_session_id(SessionIdForm.CLEW, f"{_EXPORTER}\n{session.id}"))
-    return session
+    return read_record({**plain, "model": _json(row, "model", where), "metadata": metadata}, Session, where)
 
 
 def _read_message(

@@ -83,6 +83,19 @@ async def test_a_message_is_found_in_its_own_session_only(store: Store, scribe: 
     assert await store.load_client_messages(scribe.session_id, "u") == ()
 
 
+async def test_messages_are_read_a_few_at_a_time(store: Store, scribe: Scribe, other: Scribe) -> None:
+    """By their ids, which come in the order of the messages; an id of another session is not found."""
+    rows = [user_row(scribe.mint, scribe.session_id, text, at) for text, at in (("b", 6), ("a", 5), ("c", 7))]
+    theirs = user_row(scribe.mint, other.session_id, "x", 5)
+    assert await store.load_message_ids(scribe.session_id) == ()
+    await scribe.commit(*(write for row in rows for write in settled(row)))
+    await other.commit(*settled(theirs))
+    b, a, c = rows
+    assert await store.load_message_ids(scribe.session_id) == (a.id, b.id, c.id)
+    assert await store.load_messages(scribe.session_id, among=(c.id, a.id, theirs.id)) == (a, c)
+    assert await store.load_messages(scribe.session_id, among=()) == ()
+
+
 @pytest.mark.rule("SV-7")
 async def test_only_the_metadata_of_a_settled_message_can_change(store: Store, scribe: Scribe) -> None:
     """Hiding, queueing and patching leave role, parts and order as they were; the seal proves it."""

@@ -1,16 +1,18 @@
-"""``clew export`` of many sessions: their rows as JSON lines, or as a folder of Parquet files."""
+"""``clew export`` of many sessions: their rows as JSON lines or CSV, or as a folder of Parquet files."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import get_args
 
 import clew
 from clew.config import secret_values
 from clew.errors import InvalidInput
 from clew.fronts.cli.command import open_file, plural
 from clew.fronts.cli.new_files import new_file, new_folder, refuse_existing, show_progress
-from clew.interop.bulk import LineFile, ParquetFolder, RowSink
+from clew.interop.bulk import BulkFormat, LineFile, ParquetFolder, RowSink
+from clew.interop.canonical import CsvLines
 from clew.interop.redact import Redaction
 from clew.session.history.bulk import BulkCounts, BulkQuery, export_rows
 from clew.transcript.spend import parse_bound
@@ -28,8 +30,9 @@ def read_query(
 
 async def export_many(store: str | None, query: BulkQuery, format: str, out: Path | None, *, redact: bool) -> None:
     """Write every matching session to a new file or folder; lines also to stdout."""
-    if format not in ("canonical-jsonl", "parquet"):
-        raise InvalidInput(f"many sessions are exported as canonical-jsonl or parquet, not as {format}")
+    if format not in get_args(BulkFormat):
+        raise InvalidInput(f"many sessions are exported as {', '.join(get_args(BulkFormat))}, not as {format}")
+    lines = CsvLines if format == "csv" else LineFile
     if format == "parquet" and out is None:
         raise InvalidInput("parquet needs --out, the folder to create")
     if out is not None:
@@ -37,7 +40,7 @@ async def export_many(store: str | None, query: BulkQuery, format: str, out: Pat
     async with open_file(store) as engine:
         redaction = Redaction(secret_values(engine.host.config)) if redact else None
         if out is None:
-            counts = await _write(engine, query, LineFile(sys.stdout.buffer), redaction)
+            counts = await _write(engine, query, lines(sys.stdout.buffer), redaction)
             sys.stdout.flush()
         elif format == "parquet":
             with new_folder(out) as folder:
@@ -46,7 +49,7 @@ async def export_many(store: str | None, query: BulkQuery, format: str, out: Pat
                 tables.close()
         else:
             with new_file(out) as file:
-                counts = await _write(engine, query, LineFile(file), redaction)
+                counts = await _write(engine, query, lines(file), redaction)
     if out is not None:
         print(out)
     done = (plural(counts.sessions, "session"), plural(counts.messages, "message"), plural(counts.parts, "part"))

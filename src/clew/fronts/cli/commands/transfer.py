@@ -87,7 +87,7 @@ async def export(
     *,
     format: Annotated[
         ExportFormat | Literal["parquet"] | None,
-        option("Default json; canonical-jsonl for many sessions, which can also be written as parquet."),
+        option("Default json; for many sessions canonical-jsonl, csv or parquet."),
     ] = None,
     out: Annotated[Path | None, option("The file to create; by default the export is printed.")] = None,
     keep_secrets: Annotated[bool, flag("Do not redact likely keys and passwords.")] = False,
@@ -100,7 +100,7 @@ async def export(
     until: Annotated[str | None, option("Export the sessions changed up to this day or time (UTC).")] = None,
     store: Store = None,
 ) -> None:
-    """Export a session, or many with --all or a filter; many as canonical-jsonl or as a folder of Parquet files.
+    """Export a session, or with --all or a filter many: their rows as JSON lines, CSV, or a folder of Parquet files.
 
     json, jsonl, canonical-json and canonical-jsonl can be imported; md and html are for reading.
 
