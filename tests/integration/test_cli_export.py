@@ -150,13 +150,13 @@ def test_parquet_names_its_extra(command: Say, tmp_path: Path, monkeypatch: pyte
     talk("first")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     code, _, err = command("export", "--all", "--format", "parquet", "--out", str(tmp_path / "pq"))
-    assert (code, "pip install 'clew[parquet]'" in err) == (7, True)
+    assert (code, "pip install 'clew-sessions[parquet]'" in err) == (7, True)
     assert not list(tmp_path.glob("*pq*"))
 
 
 def test_parquet_has_the_three_tables(command: Say, tmp_path: Path) -> None:
     """The same rows as the JSON lines, with JSON as text."""
-    parquet = pytest.importorskip("pyarrow.parquet", reason="needs clew[parquet], which is not in requirements/dev.txt")
+    parquet = pytest.importorskip("pyarrow.parquet", reason="needs clew-sessions[parquet], which is not in requirements/dev.txt")
     talk("first"), talk("second")
     folder = tmp_path / "pq"
     assert command("export", "--all", "--format", "parquet", "--out", str(folder))[:2] == (0, f"{folder}\n")

@@ -1430,7 +1430,7 @@ export interface Operations {
   /** Export a session as a file. */
   "GET /api/sessions/{id}/export": {
     path: { id: string };
-    query: { format?: "ai-sdk" | "claude-code" | "html" | "json" | "jsonl" | "md" | "openai" | "pi"; redact?: boolean; hidden?: boolean };
+    query: { format?: "ai-sdk" | "atif" | "canonical-json" | "canonical-jsonl" | "claude-code" | "csv" | "html" | "json" | "jsonl" | "md" | "openai" | "pi"; redact?: boolean; hidden?: boolean };
     body: undefined;
     answer: Blob;
   };

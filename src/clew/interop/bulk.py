@@ -46,7 +46,7 @@ class ParquetFolder:
             self._arrow = import_module("pyarrow")
             parquet = import_module("pyarrow.parquet")
         except ImportError as error:
-            raise NotSupported("Parquet needs an extra; install it: pip install 'clew[parquet]'") from error
+            raise NotSupported("Parquet needs an extra; install it: pip install 'clew-sessions[parquet]'") from error
         types = {str: self._arrow.string(), int: self._arrow.int64(), float: self._arrow.float64()}
         self._schemas = {
             kind: self._arrow.schema([(name, types[of]) for name, of in columns.items()])

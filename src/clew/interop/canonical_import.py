@@ -9,6 +9,7 @@ Ids stay as they are; those of turns are derived.
 from __future__ import annotations
 
 import re
+from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final, Literal
@@ -33,6 +34,8 @@ __all__ = ["KINDS", "is_canonical", "is_canonical_line", "read_canonical", "read
 
 KINDS: Final = ("session", "message", "part")
 _EXPORTER: Final = "canonical"
+_MAX_SHARED: Final = 32
+"""Messages of a turn that another answer to its prompt repeats. A turn of clew has one message or two."""
 _HIDDEN_ELSEWHERE: Final = "hidden by another program"
 _MEDIA_TYPE: Final = re.compile(r"[a-z0-9.+-]{1,60}/[a-z0-9.+*-]{1,100}", re.ASCII | re.IGNORECASE)
 _Item = tuple[str, dict[str, Any], list[dict[str, Any]]]
@@ -69,17 +72,19 @@ def read_canonical(value: Mapping[str, Any]) -> PortableSession:
 def read_canonical_lines(data: bytes) -> PortableSession:
     """Return the session in these lines, which may be in any order."""
     session: tuple[str, Any] | None = None
-    messages: list[tuple[str, int, int]] = []
-    parts: dict[str, list[tuple[str, int, int]]] = {}
-    for where, begin, end in _lines(data):
+    # The number, start and end of each line.
+    messages = array("Q")
+    parts: dict[str, array[int]] = {}
+    for number, begin, end in _lines(data):
+        where = f"line {number}"
         value = decode_json(data[begin:end], where)
         if not is_canonical_line(value):
             raise InvalidInput(f"{where} is not a session, message or part with its data", where=where)
         row = value["data"]
         if value["type"] == "part":
-            parts.setdefault(str(row.get("message_id")), []).append((where, begin, end))
+            parts.setdefault(str(row.get("message_id")), array("Q")).extend((number, begin, end))
         elif value["type"] == "message":
-            messages.append((where, begin, end))
+            messages.extend((number, begin, end))
         elif session is None:
             session = where, row
         else:
@@ -87,29 +92,29 @@ def read_canonical_lines(data: bytes) -> PortableSession:
     if session is None:
         raise InvalidInput("the file has no session record")
 
-    def row_at(place: tuple[str, int, int]) -> dict[str, Any]:
-        row: dict[str, Any] = decode_json(data[place[1] : place[2]], place[0])["data"]
-        return row
+    def rows_at(places: Sequence[int]) -> Iterator[tuple[str, dict[str, Any]]]:
+        for at in range(0, len(places), 3):
+            number, begin, end = places[at : at + 3]
+            yield f"line {number}", decode_json(data[begin:end], f"line {number}")["data"]
 
     def items() -> Iterator[_Item]:
-        for place in messages:
-            row = row_at(place)
-            yield place[0], row, [row_at(part) for part in parts.pop(str(row.get("id")), ())]
-        for [(where, _, _), *_] in parts.values():
-            raise InvalidInput(f"{where} is a part of a message that is not in the file", where=where)
+        for where, row in rows_at(messages):
+            yield where, row, [part for _, part in rows_at(parts.pop(str(row.get("id")), array("Q")))]
+        for places in parts.values():
+            raise InvalidInput(f"line {places[0]} is a part of a message that is not in the file")
 
     return _assemble(*session, items())
 
 
-def _lines(data: bytes) -> Iterator[tuple[str, int, int]]:
-    """Yield the position, start and end of each line that is not empty."""
+def _lines(data: bytes) -> Iterator[tuple[int, int, int]]:
+    """Yield the number, start and end of each line that is not empty."""
     number, end = 0, -1
     while end < len(data):
         number, begin = number + 1, end + 1
         end = data.find(b"\n", begin)
         end = len(data) if end < 0 else end
         if data[begin:end].strip():
-            yield f"line {number}", begin, end
+            yield number, begin, end
 
 
 # Rows
@@ -208,8 +213,8 @@ def _with_blob(data: dict[str, Any], blobs: dict[str, Blob]) -> dict[str, Any]:
 
 
 class _Entry(msgspec.Struct, frozen=True, gc=False):
-    """What a message says about its place. ``at`` and ``by``: when and why it is hidden; ``tail`` is where the tail of
-    a summary begins."""
+    """The facts of a message that decide its place. ``at`` and ``by``: when and why it is hidden; ``tail`` is where the
+    tail of a summary begins."""
 
     id: str
     role: str
@@ -299,9 +304,9 @@ class _Aside:
     """Turns beside the line, one below another, that the head left at the same moment. They hang below ``under``, or
     next to it."""
 
-    def __init__(self, under: _TurnPlan | None, first: _Entry, turn: _TurnPlan, *, beside: bool) -> None:
+    def __init__(self, under: _TurnPlan | None, first: _Entry, turn: _TurnPlan, *, sibling: bool) -> None:
         self.under = under
-        self.beside = beside
+        self.sibling = sibling
         self.at, self.by = first.at or 0, first.by
         self.turns = [turn]
 
@@ -354,10 +359,12 @@ class _Planner:
             else:
                 last.own.append(entry)
             return
-        beside = not entry.is_summary and not entry.is_prompt and tip is not None and tip.kind == "normal"
+        # Sharing is limited: a file could repeat a long turn for each of its messages.
+        can_share = tip is not None and tip.kind == "normal" and len(tip.own) <= _MAX_SHARED
+        sibling = can_share and not entry.is_summary and not entry.is_prompt
         # Another answer to a prompt that stayed.
-        shared = tip.entries if beside and tip is not None else ()
-        self._aside = _Aside(tip, entry, _TurnPlan(entry, kind, shared), beside=beside)
+        shared = tip.entries if sibling and tip is not None else ()
+        self._aside = _Aside(tip, entry, _TurnPlan(entry, kind, shared), sibling=sibling)
         self._asides.append(self._aside)
 
     def plan(self) -> tuple[tuple[Turn, ...], dict[str, tuple[str, ...]], tuple[HeadMove, ...]]:
@@ -388,7 +395,7 @@ class _Planner:
         above: dict[int, _TurnPlan | None] = dict(zip(map(id, self._line), [None, *self._line], strict=False))
         below: dict[int, list[_Aside]] = {}
         for aside in self._asides:
-            under = above[id(aside.under)] if aside.beside else aside.under
+            under = above[id(aside.under)] if aside.sibling else aside.under
             below.setdefault(id(under), []).append(aside)
         parent: str | None = None
         builder.leave(below.get(id(None), ()), None)

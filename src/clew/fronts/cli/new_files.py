@@ -25,48 +25,48 @@ def refuse_existing(path: Path) -> None:
 @contextlib.contextmanager
 def new_file(path: Path) -> Iterator[BinaryIO]:
     """Write a file next to its place, and move it there once it is complete."""
-    beside = _beside(path)
+    partial = _partial_of(path)
     with _failures_named(path):
         refuse_existing(path)
         try:
-            with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as target:
+            with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as target:
                 yield target
                 target.flush()
                 os.fsync(target.fileno())
-            _place_file(beside, path)
+            _place_file(partial, path)
         finally:
-            beside.unlink(missing_ok=True)
+            partial.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
     """Fill a folder next to its place, and move it there once it is complete."""
-    beside = _beside(path)
+    partial = _partial_of(path)
     with _failures_named(path):
         refuse_existing(path)
-        beside.mkdir(mode=0o700)
+        partial.mkdir(mode=0o700)
         try:
-            yield beside
+            yield partial
             refuse_existing(path)
-            beside.rename(path)
+            partial.rename(path)
         finally:
-            shutil.rmtree(beside, ignore_errors=True)
+            shutil.rmtree(partial, ignore_errors=True)
 
 
-def _beside(path: Path) -> Path:
+def _partial_of(path: Path) -> Path:
     return path.with_name(f".{path.name[:100]}.{secrets.token_hex(4)}.part")
 
 
-def _place_file(beside: Path, path: Path) -> None:
+def _place_file(partial: Path, path: Path) -> None:
     try:
         # Unlike a rename, this never replaces a file.
-        os.link(beside, path)
+        os.link(partial, path)
     except FileExistsError:
         raise
     except OSError:
         # A file system without links.
         refuse_existing(path)
-        beside.rename(path)
+        partial.rename(path)
 
 
 @contextlib.contextmanager

@@ -41,7 +41,7 @@ class BulkQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BulkCounts(msgspec.Struct):
-    """What was written so far."""
+    """The number of rows written so far."""
 
     sessions: int = 0
     messages: int = 0
@@ -55,7 +55,7 @@ async def export_rows(
     redaction: Redaction | None,
     progress: Callable[[int, int], None] = lambda number, of: None,
 ) -> BulkCounts:
-    """Write the rows of every matching session, oldest first; ``progress`` is told of each session that was looked at.
+    """Write the rows of every matching session, oldest first; ``progress`` is called after each session.
 
     The sessions are those that exist at the beginning. One that changes meanwhile is exported as it is read.
     """

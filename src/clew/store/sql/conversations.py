@@ -104,7 +104,7 @@ class SqlConversations(SqlLists):
     @reading
     def load_message_ids(self, sql: Statements, session_id: str) -> tuple[str, ...]:
         asked = {"id": session_id}
-        found = [id_ for (id_,) in sql.rows("load_message_ids", asked)]
+        found = [id_ for (id_,) in sql.rows("message_ids", asked)]
         # A damaged index hides rows; the turns name them.
         held = [row[1] for row in sql.rows("load_links_of_session", asked)]
         return tuple(dict.fromkeys((*found, *held)))

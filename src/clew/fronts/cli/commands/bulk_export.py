@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import get_args
 
 import clew
-from clew.config import secret_values
+from clew.config import load_config, secret_values
 from clew.errors import InvalidInput
 from clew.fronts.cli.command import open_file, plural
 from clew.fronts.cli.new_files import new_file, new_folder, refuse_existing, show_progress
@@ -38,7 +38,7 @@ async def export_many(store: str | None, query: BulkQuery, format: str, out: Pat
     if out is not None:
         refuse_existing(out)
     async with open_file(store) as engine:
-        redaction = Redaction(secret_values(engine.host.config)) if redact else None
+        redaction = Redaction(secret_values(load_config())) if redact else None
         if out is None:
             counts = await _write(engine, query, lines(sys.stdout.buffer), redaction)
             sys.stdout.flush()

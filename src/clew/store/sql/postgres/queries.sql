@@ -343,7 +343,7 @@ ORDER BY m.created_at, m.id
 -- name: load_messages
 SELECT {message_columns} FROM chat_messages m WHERE m.session_id = :id ORDER BY m.created_at, m.id
 
--- name: load_message_ids
+-- name: message_ids
 SELECT id FROM chat_messages WHERE session_id = :id ORDER BY created_at, id
 
 -- name: load_session_messages

@@ -341,9 +341,6 @@ ORDER BY m.created_at, m.id
 -- name: load_messages
 SELECT {message_columns} FROM chat_messages m WHERE m.session_id = :id ORDER BY m.created_at, m.id
 
--- name: load_message_ids
-SELECT id FROM chat_messages WHERE session_id = :id ORDER BY created_at, id
-
 -- name: load_session_messages
 -- The index only locates rows: it holds their times too, but may be damaged.
 SELECT {message_columns}, s.digest FROM chat_messages i CROSS JOIN chat_messages m ON m.rowid = i.rowid
