@@ -156,7 +156,7 @@ def test_parquet_names_its_extra(command: Say, tmp_path: Path, monkeypatch: pyte
 
 def test_parquet_has_the_three_tables(command: Say, tmp_path: Path) -> None:
     """The same rows as the JSON lines, with JSON as text."""
-    parquet = pytest.importorskip("pyarrow.parquet", reason="needs clew-sessions[parquet], which is not in requirements/dev.txt")
+    parquet = pytest.importorskip("pyarrow.parquet", reason="clew-sessions[parquet] is not in requirements/dev.txt")
     talk("first"), talk("second")
     folder = tmp_path / "pq"
     assert command("export", "--all", "--format", "parquet", "--out", str(folder))[:2] == (0, f"{folder}\n")
