@@ -147,7 +147,7 @@ async def test_an_import_brings_no_authority(tmp_path: Path) -> None:
     asked = {"approved": True, "answered_by": "ada", "answered_at": 1}
     done = {"type": "tool-bash", "toolCallId": "c", "state": "output-available", "input": {}, "output": "x"}
     given = {**SESSION, "permissions_json": [allowed], "workspace_root": "/", "owner": "ada", "alias": "mine"}
-    given["metadata_json"] = {"permission_mode": "accept_edits", "title": "t"}
+    given["metadata_json"] = {"permission_mode": "read_only", "title": "t"}
     answer = {**ASKED, "role": "assistant"}
     called = {**TEXT, "data_json": {**done, "approval": asked}}
     async with elsewhere("memory", tmp_path) as engine:

@@ -12,7 +12,8 @@ import pytest
 
 from clew.errors import InvalidInput, UnsupportedValue
 from clew.ids import Mint
-from clew.interop.formats import FORMATS, FormatName, format_session
+from clew.interop import ExportFormat
+from clew.interop.formats import FORMATS, format_session
 from clew.interop.session_file import format_json, format_jsonl, iter_jsonl, parse_session
 from clew.testing.clock import FakeClock
 from clew.transcript.message import MessageRow, PartRow
@@ -360,7 +361,7 @@ def test_an_export_is_redacted_unless_asked_otherwise() -> None:
         assert secret.encode() in format_session(document, name, redact=False)
         assert secret.encode() not in format_session(document, name)
         assert b"[redacted: secret]" in format_session(sample(), name, secrets=["hi"]).replace(b"\\", b"")
-    carrying: tuple[FormatName, ...] = ("json", "jsonl")
+    carrying: tuple[ExportFormat, ...] = ("json", "jsonl")
     for name in carrying:
         assert parse_session(format_session(document, name, redact=False)) == document
         assert parse_session(format_session(document, name)).redacted == 1
