@@ -12,6 +12,8 @@ def read_session(folder: Path, session_id: str) -> dict[str, Any]:
     session: dict[str, Any] = json.loads((folder / "sessions" / f"{session_id}.json").read_text())
     assert isinstance(session["workerId"], str)
     assert isinstance(session["workspaceId"], str)
+    # The results of calls are in the calls, too.
+    session["messages"] = [message for message in session["messages"] if message["role"] != "tool"]
     for message in session["messages"]:
         assert message["role"] in ("user", "assistant")
         assert isinstance(message["text"], str)

@@ -24,6 +24,7 @@ from clew.transcript.part import text_at
 from clew.transcript.portable import LEFT_BEHIND, Blob, PortableSession, tree_of
 from clew.transcript.session import Model, read_model
 from clew.transcript.turn import Step, Turn
+from clew.transcript.turn_state import OPEN
 from clew.transcript.view import compaction_data
 
 __all__ = [
@@ -81,7 +82,13 @@ def export_entries(portable: PortableSession) -> tuple[list[ExportedEntry], str 
     exporter = _Exporter(portable)
     for turn in exporter.turns_in_order():
         exporter.export_entries(turn)
-    return exporter.entries, exporter.tips.get(portable.session.head_turn_id or "")
+    return exporter.entries, exporter.tips.get(exporter.end or "")
+
+
+def _end_of(portable: PortableSession) -> str | None:
+    """Return the turn at the end of the line: a turn that runs, or was killed, is not the head yet."""
+    head = portable.session.head_turn_id
+    return next((turn.id for turn in portable.turns if turn.status in OPEN and turn.parent_turn_id == head), head)
 
 
 class _Exporter:
@@ -92,13 +99,14 @@ class _Exporter:
         for step in portable.steps:
             self._steps.setdefault(step.turn_id, {})[step.index] = step
         self._keys: dict[str, tuple[str | None, str]] = {}
+        self.end = _end_of(portable)
         self.tips: dict[str, str | None] = {}
         self.entries: list[ExportedEntry] = []
 
     def turns_in_order(self) -> Iterator[Turn]:
-        """Yield the turns by time, parents first. The head comes last if it has no children."""
+        """Yield the turns by time, parents first. The end of the line comes last if it has no children."""
         turns = tree_of(self._portable).turns
-        head = self._portable.session.head_turn_id
+        head = self.end
         below: dict[str | None, list[Turn]] = {}
         for turn in turns.values():
             below.setdefault(turn.parent_turn_id, []).append(turn)

@@ -71,7 +71,7 @@ class _Adoption:
     def assistant(self) -> str:
         value = self.value
         head = value.turns.get(value.state["state"].head_turn_id or "")
-        if head is None or head.kind == "compaction":
+        if head is None or head.kind == "compaction" or self._open_turn() is not None:
             head = self._begin("normal")
         held = value.links.get(head.id, ())
         row = value.messages[held[-1]] if held else None
@@ -169,23 +169,33 @@ class _Adoption:
         return row.id
 
     def _begin(self, kind: Literal["normal", "compaction"]) -> Turn:
-        """Begin a turn below the head, and move the head to it."""
+        """Begin a turn at the end of the line, and move the head to it."""
         value, state = self.value, self.value.state["state"]
+        # The process that ran an open turn is gone: the next settling ends it where it is.
+        parent_id = self._open_turn() or state.head_turn_id
         turn = Turn(
             id=self._id("trn_"),
             session_id=self.session_id,
-            parent_turn_id=state.head_turn_id,
+            parent_turn_id=parent_id,
             created_at=self.at,
             kind=kind,
             status="completed" if kind == "compaction" else "unanswered",
             settled_at=self.at,
         )
-        turn = value.turns[turn.id] = with_parent(turn, value.turns.get(state.head_turn_id or ""))
+        turn = value.turns[turn.id] = with_parent(turn, value.turns.get(parent_id or ""))
         seq = next(reversed(value.moves), 0) + 1
         why: MoveReason = "compaction" if kind == "compaction" else "turn"
         value.moves[seq] = HeadMove(seq, self.session_id, state.head_turn_id, turn.id, self.at, why)
         value.state["state"] = replace(state, head_turn_id=turn.id)
         return turn
+
+    def _open_turn(self) -> str | None:
+        """Return the open turn, unless the head is already below it."""
+        state = self.value.state["state"]
+        at = self.value.turns.get(state.head_turn_id or "") if state.open_turn_id is not None else None
+        while at is not None and at.id != state.open_turn_id:
+            at = self.value.turns.get(at.parent_turn_id or "")
+        return state.open_turn_id if at is None else None
 
 
 def project_hidden(value: SessionValue) -> None:

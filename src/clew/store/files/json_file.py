@@ -184,11 +184,8 @@ def _encode(value: SessionValue, memo: JsonMemo) -> bytes:
             name: [_fragment(entry) for entry in dump_table(value, name)] for name in TABLES if name not in _APART
         },
     }
-    # Names of the title and the time in some programs.
-    names = {"name": session.title, "lastActiveAt": iso(session.updated_at)}
-    shown_keys = _shown(session) | {key: one for key, one in names.items() if key in others and one is not None}
     document = {
-        **as_found(others, shown_keys),
+        **as_found(others, _shown(session) | _shown_elsewhere(session, others)),
         **{key: place[key] for key in PLACE_KEYS},
         # The row comes before everything that grows, since a list only reads that far.
         "clew": {**own, "damaged": memo.faults} if memo.faults else own,
@@ -202,6 +199,16 @@ def _encode(value: SessionValue, memo: JsonMemo) -> bytes:
 def _shown(session: Session) -> dict[str, Any]:
     times = {"createdAt": iso(session.created_at), "updatedAt": iso(session.updated_at)}
     return dict(zip(_SHOWN, (session.id, session.title, str(session.model), *times.values()), strict=True))
+
+
+def _shown_elsewhere(session: Session, found: dict[str, Any]) -> dict[str, Any]:
+    """Return the same values under the names that some programs have for them; these tell times in milliseconds."""
+    at = session.updated_at
+    return {
+        "sessionId": session.id,
+        "name": session.title or "",
+        "lastActiveAt": iso(at) if "lastActiveAt" in found else at,
+    }
 
 
 def _fragment(value: Any) -> orjson.Fragment:
@@ -284,8 +291,12 @@ class _Reading:
         session = self.value.row["session"]
         if self._doubted and not self._faults and self._own.get("version") == HEADED:
             # Every piece is unchanged. Another program may have rewritten the file, with keys of its own.
-            shown = as_found(self.memo.others, _shown(session))
-            self._doubted = any(self.memo.others.get(key) != one for key, one in shown.items())
+            others = self.memo.others
+            shown = as_found(others, _shown(session))
+            self._doubted = any(others.get(key) != one for key, one in shown.items())
+            if not self._doubted and isinstance(others.get("name"), str) and others["name"]:
+                # Another program has renamed it.
+                self.value.row["session"] = replace(session, metadata={**session.metadata, "title": others["name"]})
         reserved = _reserved(plain)
         if self._doubted and not (self._faults or plain):
             self._faults.append(("something in its file was changed after it was written", None))

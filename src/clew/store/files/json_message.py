@@ -42,32 +42,58 @@ _RESULT: Final = ("result", "output")
 
 def encode_message(row: MessageRow) -> list[dict[str, Any]]:
     """Return the messages of the file that represent one message of clew's. The first has its row and its parts."""
-    shapes: list[dict[str, Any]] = []
+    return [shape for shape, _ in _encode(row)]
+
+
+def _encode(row: MessageRow) -> list[tuple[dict[str, Any], PartRow | None]]:
+    """Return the messages of the file, each with the part that preserves it if another program wrote it."""
+    shapes: list[tuple[dict[str, Any], PartRow | None]] = []
     specs: list[Any] = []
-    segments = list(_segments(row.parts))
-    found = [preserved for preserved, _ in segments if preserved is not None]
-    for preserved, parts in segments:
+    for keeper, parts in _segments(row.parts):
         shape, own = _encode_parts(row, parts, first=not specs)
         specs += own
-        shapes.append(shape if preserved is None else _refill(preserved, parts, row))
+        preserved = None if keeper is None else _preserved_of(keeper)
+        shape = shape if preserved is None else _refill(preserved, parts, row)
+        shapes += [(shape, keeper), *((one, None) for one in _results(row, shape, preserved))]
+    found = [shape for shape, keeper in shapes if keeper is not None]
     carried: dict[str, Any] = {"row": [row.created_at, row.updated_at, row.metadata], "parts": specs}
     if not found:
         other = row.metadata.get(_OTHER)
-        (shape,) = shapes
-        shapes = [_join(shape, other) if isinstance(other, dict) else shape]
+        shapes[0] = (_join(shapes[0][0], other) if isinstance(other, dict) else shapes[0][0], None)
     else:
         # Values under another program's keys are not read back from there, so the parts are written completely.
         whole = [[part.id, part.created_at, part.updated_at, part.data, {}] for part in row.parts]
         carried = {"id": row.id, **carried, "parts": whole}
-    shapes = [{**shape, "clew": carried if n == 0 else {"of": row.id}} for n, shape in enumerate(shapes)]
-    if is_marker(row) and not any(preserved["shape"].get("role") == "user" for preserved in found):
+    shapes = [({**one, "clew": {"of": row.id} if n else carried}, keeper) for n, (one, keeper) in enumerate(shapes)]
+    if is_marker(row) and not any(shape.get("role") == "user" for shape in found):
         shape = {"id": f"{row.id}-boundary", "role": "user", "text": BOUNDARY, "synthetic": True, "summary": True}
-        shapes.insert(0, {**shape, "createdAt": iso(row.created_at), "clew": {"boundary": row.id}})
+        times = {"createdAt": iso(row.created_at), "timestamp": row.created_at}
+        shapes.insert(0, ({**shape, "content": BOUNDARY, **times, "clew": {"boundary": row.id}}, None))
     return shapes
 
 
-def _segments(parts: Sequence[PartRow]) -> Iterator[tuple[dict[str, Any] | None, Sequence[PartRow]]]:
-    """Yield the parts of each message in the file, with the preserved message if another program wrote it."""
+def _results(row: MessageRow, shape: dict[str, Any], preserved: dict[str, Any] | None) -> list[dict[str, Any]]:
+    """Return the results of a message's calls as messages of their own, where other programs look for them.
+
+    clew itself reads none of them. Those of another program's message are where that program put them, except for
+    results that arrived later.
+    """
+    there: set[str] = set()
+    if preserved is not None:
+        found = _calls_of(preserved["shape"])
+        there = {id_ for id_, call in found if "toolCallId" not in call or any(key in call for key in _RESULT)}
+    results = []
+    for id_, call in _calls_of(shape) if shape.get("role") == "assistant" else ():
+        if id_ not in there and "result" in call:
+            said = call["result"] if isinstance(call["result"], str) else orjson.dumps(call["result"]).decode()
+            names = {"toolCallId": id_, "toolName": call.get("toolName", call.get("name"))}
+            result = {"id": f"{row.id}-{id_}", "role": "tool", "content": said, **names}
+            results.append({**result, "isError": call.get("isError") is True, "timestamp": row.updated_at})
+    return results
+
+
+def _segments(parts: Sequence[PartRow]) -> Iterator[tuple[PartRow | None, Sequence[PartRow]]]:
+    """Yield the parts of each message in the file, with the part that preserves it if another program wrote it."""
     start = 0
     for index, part in enumerate(parts):
         preserved = _preserved_of(part)
@@ -75,7 +101,7 @@ def _segments(parts: Sequence[PartRow]) -> Iterator[tuple[dict[str, Any] | None,
             begin = max(index - preserved["parts"], start)
             if begin > start:
                 yield None, parts[start:begin]
-            yield preserved, parts[begin:index]
+            yield part, parts[begin:index]
             start = index + 1
     if start < len(parts) or not parts:
         yield None, parts[start:]
@@ -121,13 +147,17 @@ def _encode_parts(row: MessageRow, parts: Sequence[PartRow], *, first: bool) -> 
         "synthetic": row.is_synthetic or None,
         "summary": row.is_summary or None,
         "createdAt": iso(row.created_at),
+        # Names of the same values in programs that share such files.
+        "content": text,
+        "timestamp": row.created_at,
     }
     return {key: one for key, one in shape.items() if one is not None}, specs
 
 
 def _call(part: PartRow) -> dict[str, Any]:
     data = part.data
-    call = {"id": part.tool_call_id, "name": tool_name(data), "arguments": data.get("input", {})}
+    id_, name, arguments = part.tool_call_id, tool_name(data), data.get("input", {})
+    call = {"id": id_, "name": name, "arguments": arguments, "toolCallId": id_, "toolName": name, "args": arguments}
     if "output" in data:
         call |= {"result": data["output"], "isError": False}
     if "errorText" in data:
@@ -173,21 +203,21 @@ def _fill(shape: dict[str, Any], key: str, hole: Any, value: Any) -> Any:
 
 def with_unknown_keys(row: MessageRow, found: Sequence[dict[str, Any]]) -> MessageRow:
     """Return the row with all keys that clew would not write itself, from its messages ``found`` in the file."""
-    written = encode_message(replace(row, metadata=merge(row.metadata, {}, (_OTHER,))))
+    written = _encode(replace(row, metadata=merge(row.metadata, {}, (_OTHER,))))
     if len(found) != len(written):
         return row
-    added = [_unknown(one, shape) or {} for one, shape in zip(found, written, strict=True)]
-    indexes = [part.index for part in row.parts if _preserved_of(part) is not None]
-    if not indexes:
-        other = {_OTHER: added[-1]} if added[-1] else {}
+    added = [(keeper, _unknown(one, shape) or {}) for one, (shape, keeper) in zip(found, written, strict=True)]
+    if not any(keeper is not None for keeper, _ in added):
+        # The boundary of a summary precedes it; results follow their calls.
+        _, more = added[-1 if is_marker(row) else 0]
+        other = {_OTHER: more} if more else {}
         return replace(row, metadata=merge(row.metadata, other, () if other else (_OTHER,)))
     parts = list(row.parts)
-    for index, more in zip(indexes, added, strict=False):
-        data = parts[index].data
-        preserved = data["data"]
-        parts[index] = replace(
-            parts[index], data={**data, "data": {**preserved, "shape": _join(preserved["shape"], more)}}
-        )
+    for keeper, more in added:
+        if keeper is not None:
+            preserved = keeper.data["data"]
+            data = {**keeper.data, "data": {**preserved, "shape": _join(preserved["shape"], more)}}
+            parts[keeper.index] = replace(keeper, data=data)
     return replace(row, parts=tuple(parts))
 
 

@@ -87,7 +87,7 @@ def to_session(row: Row, *, keep_damaged: bool = False, spend: Spend = _NO_SPEND
     """Convert a session. With ``keep_damaged`` a damaged one is returned, marked as damaged."""
     ids = {"session_id": row[0]}
     try:
-        model = _model(row[3], "model of a session", **ids)
+        model = _model(row[3] or "{}", "model of a session", **ids)
         permissions = [] if row[6] == "[]" else decode(row[6], "permissions of a session", **ids)
         metadata = _object(row[7], "metadata of a session", **ids)
         if not isinstance(permissions, list):
@@ -129,10 +129,17 @@ def _model(text: Any, what: str, **ids: object) -> Model:
     """Decode a model, cached: most sessions and steps name the same few."""
     model = _MODELS.get(text)
     if model is None:
-        model = convert(decode(text, what, **ids), Model)
+        model = convert(_with_names(decode(text, what, **ids)), Model)
         if len(_MODELS) < _MAX_MODELS:
             _MODELS[text] = model
     return model
+
+
+def _with_names(model: Any) -> Any:
+    """Return a model with both names. Other programs store none, or only a tier, until they have chosen one."""
+    if not isinstance(model, dict):
+        return model
+    return {**model, **{name: "unknown" for name in ("provider_id", "model_id") if model.get(name) is None}}
 
 
 def message_params(message: MessageRow) -> Params:

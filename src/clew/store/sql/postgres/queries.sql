@@ -384,6 +384,8 @@ UNION
 SELECT session_id FROM chat_parts
 WHERE tool_state IN ('input-streaming', 'input-available', 'approval-requested', 'approval-responded')
 AND NOT EXISTS (SELECT 1 FROM adopted_messages a WHERE a.message_id = chat_parts.message_id)
+-- Without a state, a session of another program has not been adopted.
+AND EXISTS (SELECT 1 FROM session_state s WHERE s.session_id = chat_parts.session_id)
 UNION
 SELECT session_id FROM message_queue
 
