@@ -195,6 +195,15 @@ test-v7: $(READY) $(NODE7_STAMP) ## the tests with the real client against its n
 	cp tests/node/chat.mjs tests/node/reduce.mjs tests/node7/
 	CLEW_TEST_NODE=node7 $(PYTEST) -n $(WORKERS) tests/integration/test_ai_client.py tests/node7/reducer.py
 
+PROGRAMS_STAMP := tests/programs/node_modules/.stamp
+$(PROGRAMS_STAMP): tests/programs/package.json
+	cd tests/programs && npm install --no-save --no-package-lock --no-audit --no-fund --omit=optional --loglevel=error
+	touch $@
+
+.PHONY: test-programs
+test-programs: $(READY) $(PROGRAMS_STAMP) ## the session stores of real programs: pi from npm; CLEW_AGENT, CLEW_MOLF and CLEW_GRIDA name checkouts
+	$(PYTEST) -rs tests/programs/test_shapes.py tests/programs/real_programs.py
+
 .PHONY: soak
 soak: $(READY) ## many sessions streaming at once, CLEW_SOAK_SESSIONS of them (1000)
 	$(BIN)/python -m tests.rig.server_load
@@ -270,6 +279,6 @@ lock: $(UV) ## write requirements/dev.txt anew
 
 .PHONY: clean
 clean: ## remove what can be made again
-	rm -rf $(VENV) .venv-lock .venv-schemathesis tests/node/node_modules tests/node7/node_modules tests/node7/*.mjs web/node_modules tests/browser/node_modules examples/product/front/dist examples/product/front/node_modules dist build .mypy_cache .ruff_cache .pytest_cache \
+	rm -rf $(VENV) .venv-lock .venv-schemathesis tests/node/node_modules tests/node7/node_modules tests/node7/*.mjs tests/programs/node_modules web/node_modules tests/browser/node_modules examples/product/front/dist examples/product/front/node_modules dist build .mypy_cache .ruff_cache .pytest_cache \
 		.import_linter_cache .hypothesis .coverage .coverage.* htmlcov
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
