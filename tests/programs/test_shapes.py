@@ -181,7 +181,7 @@ async def test_what_another_program_says_after_a_kill_stays_in_the_conversation(
     async with clew.open(
         f"{kind}:{tmp_path}/store", providers=FakeProviders(ScriptedModel(script)), tools=[weigh], config=clew.Config()
     ) as e:
-        session = await e.create_session(metadata=PLACE)
+        session = await e.create_session(title="told", metadata=PLACE)
         action = "allow" if state == "running" else "ask"
         await e.set_permissions(session.id, [{"permission": "weigh", "pattern": "*", "action": action}])
         await e.submit(session.id, "Weigh x")
@@ -211,8 +211,21 @@ async def test_what_another_program_says_after_a_kill_stays_in_the_conversation(
         ]
         assert (await e.get_status(session.id)).waiting == ()
         assert await check(e.store) == []
-        if kind == "json":
-            assert (await e.get_session(session.id)).title == "renamed"
+        assert (await e.get_session(session.id)).title == ("renamed" if kind == "json" else "told")
+    async with clew.open(f"{kind}:{tmp_path}/copy", read_only=True, config=clew.Config()) as e:
+        assert (await e.get_session(session.id)).title == ("renamed" if kind == "json" else "told")
+
+
+@pytest.mark.rule("FS-3")
+async def test_a_flipped_bit_in_a_name_renames_no_session(tmp_path: Path) -> None:
+    """A program that renames a session writes its file anew, in a form of its own."""
+    async with clew.open(f"json:{tmp_path}", config=clew.Config(), providers=FakeProviders(ScriptedModel([]))) as e:
+        session = await e.create_session(title="boats", metadata=PLACE)
+    path = tmp_path / "sessions" / f"{session.id}.json"
+    path.write_bytes(path.read_bytes().replace(b'"name":"boats"', b'"name":"coats"'))
+    async with clew.open(f"json:{tmp_path}", read_only=True, config=clew.Config()) as e:
+        assert (await e.get_session(session.id)).title == "boats"
+        assert [problem.session_id for problem in await check(e.store)] == [session.id]
 
 
 # The file of a session, as Molf reads it

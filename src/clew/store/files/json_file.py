@@ -28,7 +28,7 @@ from clew.store.files.json_message import (
     with_unknown_keys,
 )
 from clew.store.files.log import is_streaming
-from clew.store.files.metadata import HEADED, as_found, carried_keys, reserved_keys, session_of
+from clew.store.files.metadata import HEADED, as_found, carried_keys, renamed, reserved_keys, session_of
 from clew.store.files.record import is_marker
 from clew.store.files.repair import Problem, RepairHints, repair_value
 from clew.store.files.session_value import OwnIds, SessionValue
@@ -106,7 +106,7 @@ class JsonCodec(Codec):
             document = orjson.loads(data[: data.rfind(b"}") + 1].removeprefix(BOM))
             if not isinstance(document, dict):
                 raise TypeError("it holds no object")
-            reading = _Reading(session_id, document, whole=verdict(data[:-1]) == "whole")
+            reading = _Reading(session_id, document, data)
             damages = tuple(Damage(what, session_id, id_) for what, id_ in reading.read())
         except MISREAD as error:
             return _unreadable(session_id, f"its file does not read: {error}")
@@ -252,10 +252,10 @@ def _placed(value: SessionValue, row: MessageRow, turns: dict[str, str]) -> list
 
 
 class _Reading:
-    """The reading of one file. ``whole``: its bytes are unchanged."""
+    """The reading of one file, from its bytes and what they hold."""
 
-    def __init__(self, session_id: str, document: dict[str, Any], *, whole: bool) -> None:
-        self._document, self._whole = document, whole
+    def __init__(self, session_id: str, document: dict[str, Any], data: bytes) -> None:
+        self._document, self._data, self._whole = document, data, verdict(data[:-1]) == "whole"
         own = document.get("clew")
         self._own = own if isinstance(own, dict) else None
         if not isinstance(document.get("messages", []), list):
@@ -264,7 +264,7 @@ class _Reading:
         has_checks = "check" in document or "session_check" in (self._own or {})
         if self._own is None:
             has_checks = is_check(document.get("check"))
-        self._doubted = has_checks and not whole and not _is_whole(document)
+        self._doubted = has_checks and not self._whole and not _is_whole(document)
         if self._doubted:
             _check_frame(document)
         self._faults: list[Problem] = []
@@ -294,9 +294,9 @@ class _Reading:
             others = self.memo.others
             shown = as_found(others, _shown(session))
             self._doubted = any(others.get(key) != one for key, one in shown.items())
-            if not self._doubted and isinstance(others.get("name"), str) and others["name"]:
-                # Another program has renamed it.
-                self.value.row["session"] = replace(session, metadata={**session.metadata, "title": others["name"]})
+            if not self._doubted:
+                self.value.row["session"] = named = renamed(session, self._data, self._document)
+                self._doubted = named is session and others.get("name", named.title or "") != (named.title or "")
         reserved = _reserved(plain)
         if self._doubted and not (self._faults or plain):
             self._faults.append(("something in its file was changed after it was written", None))

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from clew.convert import convert
 from clew.store.files.crc import BOM, check_of, is_check, is_checked
 from clew.transcript.iso_time import iso, milliseconds
-from clew.transcript.metadata import FILE_KEYS, MAX_METADATA_BYTES, PLACE_KEYS, merge
+from clew.transcript.metadata import FILE_KEYS, MAX_METADATA_BYTES, NAMING_KEY, PLACE_KEYS, merge
 from clew.transcript.session import Model, Session, Spend
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "head_of",
     "model_of",
     "read_metadata",
+    "renamed",
     "reserved_keys",
     "session_of",
     "unknown_keys",
@@ -230,6 +231,21 @@ def with_file_keys(session: Session, others: Mapping[str, Any]) -> Session:
         unknown = {}
     carried = {FILE_KEYS: unknown} if unknown else {}
     return replace(session, metadata=merge(session.metadata, carried, () if carried else (FILE_KEYS,)))
+
+
+def renamed(session: Session, data: bytes, document: Mapping[str, Any]) -> Session:
+    """Return the session with the name in its file, if another program has written the file anew with another name.
+
+    In a file that still has clew's form, another name is a flipped bit.
+    """
+    own, name = document.get("clew"), document.get("name")
+    if not isinstance(own, dict) or not isinstance(name, str) or not name or not isinstance(own.get("session"), dict):
+        return session
+    written = own["session"].get("metadata")
+    if not isinstance(written, dict) or name == written.get("title") or data == orjson.dumps(document) + b"\n":
+        return session
+    # A name that a person gave is never replaced by one from a model.
+    return replace(session, metadata=merge(session.metadata, {"title": name}, (NAMING_KEY,)))
 
 
 def head_of(session_id: str, metadata: dict[str, Any]) -> Session | None:
