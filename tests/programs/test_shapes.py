@@ -218,7 +218,7 @@ async def test_what_another_program_says_after_a_kill_stays_in_the_conversation(
 
 @pytest.mark.rule("FS-3")
 async def test_a_flipped_bit_in_a_name_renames_no_session(tmp_path: Path) -> None:
-    """A program that renames a session writes its file anew, in a form of its own."""
+    """A program that renames a session rewrites its file, in a form of its own."""
     async with clew.open(f"json:{tmp_path}", config=clew.Config(), providers=FakeProviders(ScriptedModel([]))) as e:
         session = await e.create_session(title="boats", metadata=PLACE)
     path = tmp_path / "sessions" / f"{session.id}.json"

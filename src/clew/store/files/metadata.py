@@ -234,7 +234,7 @@ def with_file_keys(session: Session, others: Mapping[str, Any]) -> Session:
 
 
 def renamed(session: Session, data: bytes, document: Mapping[str, Any]) -> Session:
-    """Return the session with the name in its file, if another program has written the file anew with another name.
+    """Return the session with the name in its file, if another program rewrote the file with another name.
 
     In a file that still has clew's form, another name is a flipped bit.
     """
