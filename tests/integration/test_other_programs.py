@@ -412,7 +412,10 @@ async def test_reading_asks_for_nothing_as_long_as_nobody_else_has_written(
         (("cost_usd REAL NOT NULL DEFAULT 0,", ""), "chat_sessions: it has no column cost_usd"),
         (("role TEXT NOT NULL,", "role TEXT NOT NULL, extra TEXT NOT NULL,"), "its column extra requires a value"),
         ((" ON DELETE CASCADE", ""), "chat_messages: its foreign keys do not delete rows with their parents"),
-        (("CREATE INDEX m1", "CREATE TABLE blobs (x); CREATE INDEX m1"), "clew needs the name blobs for itself"),
+        (
+            ("CREATE INDEX m1", "CREATE TABLE blobs (x); CREATE TABLE clew_blobs (x); CREATE INDEX m1"),
+            "clew needs the name",
+        ),
     ],
 )
 def test_a_database_that_cannot_be_shared_is_refused_and_not_touched(

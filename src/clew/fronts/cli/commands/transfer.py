@@ -81,10 +81,15 @@ async def _search(store: str | None, text: str, limit: int, session: str | None)
 
 
 async def export(
-    session: str,
+    session: Annotated[str, option("The session's id. With --to: optional, all sessions without it.")],
+    file: Annotated[Path | None, option("With --to: the file to create.")] = None,
     /,
     *,
     format: Literal["json", "jsonl", "md", "html", "ai-sdk", "openai", "claude-code", "pi"] = "json",
+    to: Annotated[
+        Literal["002"] | None,
+        option("Write a SQLite file with the three shared tables alone."),
+    ] = None,
     out: Annotated[Path | None, option("The file to create; by default the export is printed.")] = None,
     keep_secrets: Annotated[bool, flag("Do not redact likely keys and passwords.")] = False,
     hidden: Annotated[bool, flag("Include messages that left the conversation.")] = False,
@@ -93,7 +98,18 @@ async def export(
     """Export a session: json and jsonl are complete, md and html are for reading.
 
     Example: clew export ses_… --format html --out session.html
+    Example: clew export --to 002 sessions.db
     """
+    if to is not None:
+        from clew.fronts.cli.commands.three_tables import export_tables
+
+        target = Path(session) if file is None else file
+        about = await export_tables(None if file is None else session, target, redact=not keep_secrets, store=store)
+        print(f"clew: {about}", file=sys.stderr)
+        print(target)
+        return
+    if file is not None:
+        raise InvalidInput("give one session; a file to create is given with --out, or after a session with --to")
     async with open_store(store) as engine:
         data = await engine.export(session, format, redact=not keep_secrets, hidden=hidden)
     if out is None and sys.stdout.isatty():
