@@ -65,7 +65,7 @@ _MAX_CARRIED: Final = 2 * MAX_METADATA_BYTES
 
 
 class Totals(NamedTuple):
-    """What a session took, as other programs count it in ``metrics``: from prompt to end of each turn, and so on."""
+    """The totals of a session, as other programs count them in ``metrics``."""
 
     duration_ms: int = 0
     tokens: int = 0
