@@ -32,6 +32,8 @@ _PROGRAM: Final = "json"
 """The program name in parts that preserve messages of ``json:`` files."""
 _OTHER: Final = "other"
 """The metadata key for keys that another program added to a message that clew wrote."""
+_BOUNDARY_OTHER: Final = "boundary_other"
+"""The same for the boundary before a summary, which is a message of the file alone."""
 _TEXT: Final = ("text", "content")
 _ARGUMENTS: Final = ("arguments", "input", "args")
 _RESULT: Final = ("result", "output")
@@ -62,7 +64,8 @@ def encode_message(row: MessageRow) -> list[dict[str, Any]]:
     shapes = [{**shape, "clew": carried if n == 0 else {"of": row.id}} for n, shape in enumerate(shapes)]
     if is_marker(row) and not any(preserved["shape"].get("role") == "user" for preserved in found):
         shape = {"id": f"{row.id}-boundary", "role": "user", "text": BOUNDARY, "synthetic": True, "summary": True}
-        shapes.insert(0, {**shape, "createdAt": iso(row.created_at), "clew": {"boundary": row.id}})
+        shape |= {"createdAt": iso(row.created_at), "clew": {"boundary": row.id}}
+        shapes.insert(0, _join(shape, row.metadata.get(_BOUNDARY_OTHER)))
     return shapes
 
 
@@ -173,14 +176,18 @@ def _fill(shape: dict[str, Any], key: str, hole: Any, value: Any) -> Any:
 
 def with_unknown_keys(row: MessageRow, found: Sequence[dict[str, Any]]) -> MessageRow:
     """Return the row with all keys that clew would not write itself, from its messages ``found`` in the file."""
-    written = encode_message(replace(row, metadata=merge(row.metadata, {}, (_OTHER,))))
+    own = replace(row, metadata=merge(row.metadata, {}, (_OTHER, _BOUNDARY_OTHER)))
+    written = encode_message(own)
     if len(found) != len(written):
         return row
     added = [_unknown(one, shape) or {} for one, shape in zip(found, written, strict=True)]
+    if "boundary" in written[0]["clew"]:
+        of_boundary, *added = added
+        row = own = replace(own, metadata=merge(own.metadata, {_BOUNDARY_OTHER: of_boundary} if of_boundary else {}))
     indexes = [part.index for part in row.parts if _preserved_of(part) is not None]
     if not indexes:
         other = {_OTHER: added[-1]} if added[-1] else {}
-        return replace(row, metadata=merge(row.metadata, other, () if other else (_OTHER,)))
+        return replace(own, metadata=merge(own.metadata, other))
     parts = list(row.parts)
     for index, more in zip(indexes, added, strict=False):
         data = parts[index].data
