@@ -80,8 +80,13 @@ async def test_titles_and_hidden_messages_are_kept_in_step_both_ways(path: Path,
             more = (await engine.messages(session_id))[-2].id
             await engine.rewind(session_id, more)
             assert shown(program, session_id) == await told(engine, session_id) == said(program, session_id)
-            await engine.unrewind(session_id)
-            assert shown(program, session_id) == await told(engine, session_id)
+            before = await told(engine, session_id)
+            none_hidden = 0 if columns is _REQUIRED else None
+            program.execute("UPDATE chat_messages SET hidden_at = ? WHERE id <> ?", none_hidden, wrong)
+            shown_again = await told(engine, session_id)
+            assert (shown_again[:-1], shown_again[-1]) == (before, "assistant: re more")
+            assert shown(program, session_id) == shown_again == said(program, session_id)
+            assert await check(engine.store) == []
             program.execute("UPDATE chat_sessions SET title = 'Sails' WHERE id = ?", session_id)
             assert (await engine.get_session(session_id)).title == "Sails"
             branch = await engine.branch(session_id, more)
