@@ -151,8 +151,8 @@ class _Walk:
             found = [(turn, self.links[turn.id]) for turn in children.get(head, ())]
             if head is not None and head in self.turns:
                 # A turn of which only the beginning was left has a sibling with the rest.
-                beside = children.get(self.turns[head].parent_turn_id, ())
-                longer = [turn for turn in beside if self.links[turn.id][: len(held)] == held]
+                siblings = children.get(self.turns[head].parent_turn_id, ())
+                longer = [turn for turn in siblings if self.links[turn.id][: len(held)] == held]
                 found += [(turn, self.links[turn.id][len(held) :]) for turn in longer]
             shown = [(turn, ids) for turn, ids in found if turn.id not in passed and self._are_shown(ids)]
             if not shown:
