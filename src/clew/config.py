@@ -50,11 +50,15 @@ class SavePolicy(msgspec.Struct, frozen=True, kw_only=True):
     stored at the end of the step or the turn, or earlier when ``save_buffer_size`` bytes are buffered or the oldest is
     ``save_buffer_ms`` old; zero disables that limit. The default is ``chunk`` if the store can store every chunk, else
     ``step``.
+
+    With ``chunk``, chunks are durable in a journal first. ``parts_lag_ms`` is how far behind a viewer a program may be
+    that reads only the three shared tables, for an answer of up to 16 KB; a longer one takes longer in proportion.
     """
 
     save_on: Literal["chunk", "step", "turn"] | None = None
     save_buffer_size: int = 64 * 1024
     save_buffer_ms: int = 50
+    parts_lag_ms: int = 250
 
 
 class SmartRecovery(msgspec.Struct, frozen=True, kw_only=True):

@@ -412,7 +412,10 @@ async def test_reading_asks_for_nothing_as_long_as_nobody_else_has_written(
         (("cost_usd REAL NOT NULL DEFAULT 0,", ""), "chat_sessions: it has no column cost_usd"),
         (("role TEXT NOT NULL,", "role TEXT NOT NULL, extra TEXT NOT NULL,"), "its column extra requires a value"),
         ((" ON DELETE CASCADE", ""), "chat_messages: its foreign keys do not delete rows with their parents"),
-        (("CREATE INDEX m1", "CREATE TABLE blobs (x); CREATE INDEX m1"), "clew needs the name blobs for itself"),
+        (
+            ("CREATE INDEX m1", "CREATE TABLE blobs (x); CREATE TABLE clew_blobs (x); CREATE INDEX m1"),
+            "clew needs the name",
+        ),
     ],
 )
 def test_a_database_that_cannot_be_shared_is_refused_and_not_touched(
@@ -511,3 +514,35 @@ def test_a_conversion_takes_along_what_another_program_wrote_or_names_it(
     assert run("ledger", str(tmp_path / "ledger.db"), "--store", source)[0] == 0
     with closing(sqlite3.connect(tmp_path / "ledger.db")) as connection:
         assert connection.execute("SELECT count(*) FROM turns").fetchone() == (2,)
+
+
+@pytest.mark.parametrize("mode", ["resend", "edit"])
+async def test_what_another_program_shows_again_is_a_rewind_undone(path: Path, program: Program002, mode: Any) -> None:
+    """Of clew's own rewind, over several turns, with words that follow; a part of a turn moves nothing."""
+    session_id = program.open_session()
+    program.say(session_id, "one")
+    program.answer(session_id, "1")
+    second = program.say(session_id, "two")
+    answer = program.answer(session_id, "2")
+    third = program.say(session_id, "three")
+    program.answer(session_id, "3")
+    whole = said(program, session_id)
+    show = "UPDATE chat_messages SET metadata_json = json_remove(metadata_json, '$.hidden_at', '$.hidden_by')"
+    async with opened(path) as engine:
+        assert await told(engine, session_id) == whole
+        await engine.rewind(session_id, second, mode=mode)
+        short = await told(engine, session_id)
+        if mode == "edit":
+            program.execute(f"{show} WHERE id = ?", second)
+            assert await told(engine, session_id) == short
+        program.execute(f"{show} WHERE id IN (?, ?)", second, answer)
+        assert await told(engine, session_id) == whole[:4] == said(program, session_id)
+        assert await check(engine.store) == []
+        program.execute(show)
+        assert await told(engine, session_id) == whole == said(program, session_id)
+        program.rewind(session_id, third)
+    program.execute(show)
+    program.say(session_id, "four")
+    async with opened(path) as engine:
+        assert await told(engine, session_id) == [*whole, "user: four"] == said(program, session_id)
+        assert await check(engine.store) == []

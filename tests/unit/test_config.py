@@ -24,7 +24,7 @@ def test_without_a_file_the_defaults_hold(tmp_path: Path) -> None:
     assert Config() == Config(
         default_model=None,
         default_agent="assistant",
-        save=SavePolicy(save_on=None, save_buffer_size=65536, save_buffer_ms=50),
+        save=SavePolicy(save_on=None, save_buffer_size=65536, save_buffer_ms=50, parts_lag_ms=250),
         durability="process",
         group_window_ms=0.0,
         group_gap_ms=1.0,
@@ -51,11 +51,12 @@ def test_every_setting_can_be_written_in_toml(tmp_path: Path) -> None:
         save_on = "step"
         save_buffer_size = 0
         save_buffer_ms = 200
+        parts_lag_ms = 50
     """
     assert load_config(a_file(tmp_path, text)) == Config(
         default_model="openai/gpt",
         default_agent="coder",
-        save=SavePolicy(save_on="step", save_buffer_size=0, save_buffer_ms=200),
+        save=SavePolicy(save_on="step", save_buffer_size=0, save_buffer_ms=200, parts_lag_ms=50),
         durability="power",
         group_window_ms=2.0,
         group_gap_ms=0.5,

@@ -68,6 +68,7 @@ def plan_adoption(shared: Shared, mint: Mint) -> Adoption:
     loose = walk.loose()
     open_turn = shared.tree.turns.get(shared.tree.open_turn_id or "")
     if open_turn is None:
+        walk.show_again()
         last_marker = max((at for at, row in enumerate(loose) if _is_marker(row)), default=-1)
         if last_marker < 0:
             walk.rewind_hidden()
@@ -136,6 +137,36 @@ class _Walk:
                 break
             first = at
         return line, first
+
+    def show_again(self) -> None:
+        """Move the head forward to turns of which other programs show all messages again."""
+        children: dict[str | None, list[Turn]] = {}
+        for turn in self.turns.values():
+            if turn.status != "refused":
+                children.setdefault(turn.parent_turn_id, []).append(turn)
+        head, at = self.head, 0
+        passed = {head}  # damaged turns may form a cycle
+        while True:
+            held = self.links.get(head or "", [])
+            found = [(turn, self.links[turn.id]) for turn in children.get(head, ())]
+            if head is not None and head in self.turns:
+                # A turn of which only the beginning was left has a sibling with the rest.
+                siblings = children.get(self.turns[head].parent_turn_id, ())
+                longer = [turn for turn in siblings if self.links[turn.id][: len(held)] == held]
+                found += [(turn, self.links[turn.id][len(held) :]) for turn in longer]
+            shown = [(turn, ids) for turn, ids in found if turn.id not in passed and self._are_shown(ids)]
+            if not shown:
+                break
+            turn, ids = max(shown, key=lambda one: (one[0].created_at, one[0].id))
+            passed.add(turn.id)
+            head, at = turn.id, max(at, *(self.shared.rows[id_].updated_at for id_ in ids))
+            self.touched.update(ids)
+        if head is not None and head != self.head:
+            self._move(head, at, "unrewind")
+
+    def _are_shown(self, message_ids: list[str]) -> bool:
+        rows = [self.shared.rows.get(id_) for id_ in message_ids]
+        return bool(rows) and all(row is not None and projection_of(row.metadata) == (None, None) for row in rows)
 
     def rewind_hidden(self) -> None:
         """Move the head back to before the messages that other programs hid at the end of the line."""

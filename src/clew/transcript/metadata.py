@@ -38,6 +38,7 @@ __all__ = [
     "PLACE_KEYS",
     "SNAPSHOT_KEY",
     "STORE_KEYS",
+    "VARIANT_KEY",
     "VIEW_KEYS",
     "MessageMetadata",
     "PausedBy",
@@ -120,11 +121,15 @@ MODEL_WAS_KEY: Final = "model_was"
 """Session metadata: the original model of an imported session, if it was not available here."""
 
 
+VARIANT_KEY: Final = "turn_variant"
+"""Session metadata: the variant of the newest turn's model, which the stored model shows and the next turn ignores."""
+
+
 FILE_KEYS: Final = "file_keys"
 """Session metadata of a copy: the keys of the original's file that only another program understands."""
 
 OWN_SESSION_KEYS: Final = frozenset(
-    {"title", "label", NAMING_KEY, MODE_KEY, PINNED_KEY, PICKED_KEY, PAUSED_KEY, MODEL_WAS_KEY, FILE_KEYS}
+    {"title", "label", NAMING_KEY, MODE_KEY, PINNED_KEY, PICKED_KEY, PAUSED_KEY, MODEL_WAS_KEY, VARIANT_KEY, FILE_KEYS}
 )
 """Session metadata that clew adds to what a client has given."""
 

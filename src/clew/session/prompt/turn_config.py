@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -31,7 +31,7 @@ from clew.system_prompt.skills import SkillCatalog
 from clew.tools.base import Tool
 from clew.transcript.line import LineTurn
 from clew.transcript.message import MessageRow
-from clew.transcript.metadata import FALLBACK_KEY, MODEL_WAS_KEY
+from clew.transcript.metadata import FALLBACK_KEY, MODEL_WAS_KEY, VARIANT_KEY
 from clew.transcript.part import kind_of
 from clew.transcript.rule import Rule, mark_unknown
 from clew.transcript.session import Model, Session
@@ -40,6 +40,7 @@ from clew.workspace_config import WORKSPACE_CONFIG, find_workspace_model
 
 __all__ = [
     "LastEnvironment",
+    "ShownModel",
     "TurnConfig",
     "find_default_model",
     "load_last_environment",
@@ -53,6 +54,9 @@ __all__ = [
 ]
 
 log = logging.getLogger("clew.agents")
+
+ShownModel: TypeAlias = tuple[Model, str | None]
+"""A session's model, and the variant of its newest turn."""
 
 _MAX_MODEL_NAME: Final = 200
 _MAX_TURNS_BACK: Final = 8
@@ -84,6 +88,14 @@ class TurnConfig(msgspec.Struct, frozen=True, kw_only=True):
     permit: PermissionChecker
     attended: bool
     depth: int
+
+    @property
+    def stored_model(self) -> ShownModel:
+        return self.session.model, self.session.metadata.get(VARIANT_KEY)
+
+    @property
+    def turn_model(self) -> ShownModel:
+        return self.model.plain, self.model.variant
 
     @property
     def answer_metadata(self) -> dict[str, Any]:

@@ -1,8 +1,10 @@
 """When a recorder writes the parts that have grown: limits in characters and milliseconds.
 
-At the end of a part or a step, whenever the text has doubled, after a second (five for each 64 KB), and at the end; a
-part of more than 64 KB otherwise only once a quarter of it is new, so the cost of a reply stays proportional to its
-length. Streams due at the same time take turns.
+At the end of a part or a step, whenever the text has doubled, after some time, and at the end; a part of more than
+64 KB otherwise only once a quarter of it is new, so the cost of a reply stays proportional to its length. The time is
+``parts_lag_ms`` for a few KB, then in proportion to the length: a second at 64 KB, then five for each 64 KB. So a
+program that reads the parts alone is about that far behind. Streams due at the same time take turns, and wait for up to
+a second while the store is busy.
 """
 
 from __future__ import annotations
@@ -31,12 +33,13 @@ class FoldTiming:
     chunks of all of them.
     """
 
-    def __init__(self, clock: Clock, phase: float) -> None:
+    def __init__(self, clock: Clock, phase: float, lag_ms: float = _FOLD_MS) -> None:
         self._clock = clock
+        self._lag_ms = min(lag_ms, _FOLD_MS) if lag_ms > 0 else _FOLD_MS
         self.grown = self.unfolded = 0
         self.due = False
         self._folded_chars = 0
-        self._folded_at = clock.monotonic_ms() - _FOLD_MS * phase
+        self._folded_at = clock.monotonic_ms() - self._lag_ms * phase
 
     def note_fold(self) -> None:
         """Start again after a fold."""
@@ -52,20 +55,19 @@ class FoldTiming:
         """
         waited = self._clock.monotonic_ms() - self._folded_at
         due = self.due or self.grown >= max(_FOLD_CHARS, self._folded_chars)
-        if not due and waited < _FOLD_MS:
+        if not due and waited < self._lag_ms:
             return False
         size = dirty_size()
         limit = self.limit_ms(size)
         if waited < limit and not (due and (size <= _LONG_TEXT_CHARS or self.unfolded * _FOLD_SHARE >= size)):
             return False
-        return waited >= limit * _FOLD_PATIENCE or takes_fold()
+        return waited >= max(limit, _FOLD_MS) * _FOLD_PATIENCE or takes_fold()
 
     def is_over(self, size: int) -> bool:
         """Return whether this many characters have been unfolded for the maximum time."""
         return self._clock.monotonic_ms() - self._folded_at >= self.limit_ms(size)
 
-    @staticmethod
-    def limit_ms(size: int) -> float:
+    def limit_ms(self, size: int) -> float:
         """Return how long this many characters may stay unfolded, in proportion to their number."""
         times = size // _LONG_TEXT_CHARS
-        return _FOLD_MS_PER_LONG_TEXT * times if times else _FOLD_MS
+        return _FOLD_MS_PER_LONG_TEXT * times if times else max(self._lag_ms, _FOLD_MS * size / _LONG_TEXT_CHARS)

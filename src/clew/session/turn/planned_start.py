@@ -47,7 +47,7 @@ async def plan_start(
 
     ``make_loop`` returns the loop of a stored message, given the number of its last chunk.
     """
-    prompt_changed = config.change is not None or config.session.model != config.model.plain
+    prompt_changed = config.change is not None or config.stored_model != config.turn_model
     stores_later = not host.store.capabilities.chunk_durable or host.config.save.save_on == "turn"
     if prompt_changed or stores_later or host.hooks.change_requests or served_names(host, config):
         return None

@@ -88,7 +88,8 @@ class Recorder:
         self.message = message
         self._counts, self._by_part = {} if counts is None else counts, by_part
         self._batcher = store.hub
-        self._timing = timing = FoldTiming(clock, self._batcher.next_phase())
+        policy = policy or SavePolicy()
+        self._timing = timing = FoldTiming(clock, self._batcher.next_phase(), policy.parts_lag_ms)
         self._growing = GrowingMessage(
             message, turn_id, mint=mint, clock=clock, timing=timing, stored=stored, last_n=last_n
         )
@@ -96,7 +97,6 @@ class Recorder:
         # Acquiring a session raises the epoch: from then on nothing of this stream is written.
         self._guard = u.EpochIs(epoch)
         self._clock = clock
-        policy = policy or SavePolicy()
         self._policy = msgspec.structs.replace(policy, save_on=policy.save_on or store.capabilities.save_on)
         self._at_chunk, self._at_turn = self._policy.save_on == "chunk", self._policy.save_on == "turn"
         self.unstored = Unstored(store, self._policy.save_on or "chunk", stored=stored)

@@ -235,7 +235,7 @@ class Run:
             # Hooks and summaries that ignore an abort must not let the run continue.
             raise asyncio.CancelledError
         picked, is_resumed = self._config.session.model, self.turn.status in ("failed", "aborted")
-        moved = await plan_model(self._host, self._config, picked, self._config.model.plain)
+        moved = await plan_model(self._host, self._config, self._config.stored_model, self._config.turn_model)
         # A resumed turn still switches the model as planned. A model picked since it stopped stays picked.
         swaps = self.turn.swapped_from == msgspec.to_builtins(picked) or picked.plain == self._config.model.plain
         if moved and (not is_resumed or swaps):

@@ -14,7 +14,7 @@ from clew.session.cluster.lease import LEASE_LOST
 from clew.session.host import Host
 from clew.session.progress import problem_of
 from clew.session.prompt.submission import TurnOutcome
-from clew.session.prompt.turn_config import TurnConfig
+from clew.session.prompt.turn_config import ShownModel, TurnConfig
 from clew.session.turn.loop import End
 from clew.session.turn.recorder import Recorder
 from clew.session.turn.run_stream import RunStream
@@ -22,9 +22,8 @@ from clew.session.turn.unstored import problem_with_loss, settle_short
 from clew.store.unit import EpochIs, PatchSession, Refused, SetTurn, Unit, Write
 from clew.tools.base import Signal
 from clew.transcript import chunk as c
-from clew.transcript.metadata import MODEL_WAS_KEY, PICKED_KEY
+from clew.transcript.metadata import MODEL_WAS_KEY, PICKED_KEY, VARIANT_KEY
 from clew.transcript.part import call_id_of, state_of
-from clew.transcript.session import Model
 from clew.transcript.turn import Turn, finish_of
 from clew.transcript.turn_state import TurnStatus
 from clew.transcript.wait import with_waits
@@ -127,7 +126,7 @@ class TurnEnd(msgspec.Struct):
             restored: tuple[Write, ...] = ()
             if refused and not steps:
                 # The model accepted nothing at all: the session returns to its previous model.
-                restored = await plan_model(self.host, self.config, self.config.model.plain, self.config.session.model)
+                restored = await plan_model(self.host, self.config, self.config.turn_model, self.config.stored_model)
             # An abort that came too late has already been noted in the turn.
             data = {"error": problem, **({"stopped": None} if self.signal.aborted else {})}
             await recorder.close(*plan_end(self.turn.id, "failed", now, data), *restored)
@@ -163,12 +162,15 @@ class TurnEnd(msgspec.Struct):
         return TurnOutcome(self.turn.id, self.message_id, status, stopped, error)
 
 
-async def plan_model(host: Host, config: TurnConfig, old: Model, new: Model) -> tuple[Write, ...]:
-    """Give the session another model, unless a client has picked one meanwhile."""
+async def plan_model(host: Host, config: TurnConfig, old: ShownModel, new: ShownModel) -> tuple[Write, ...]:
+    """Give the session another model and variant, unless a client has picked one meanwhile."""
     session = await host.store.find_session(config.session.id) if old != new else None
-    if session is None or session.model != old:
+    (before, _), (model, variant) = old, new
+    if session is None or session.model != before:
         return ()
     # Naming another model in a prompt is the newer choice.
-    drop = () if new.plain == old.plain else (PICKED_KEY,)
-    was = config.fallback_for.get("model") == str(old) and {MODEL_WAS_KEY: str(old)}
-    return (PatchSession(model=new, metadata=was or {}, drop=drop),)
+    drop = () if model.plain == before.plain else (PICKED_KEY,)
+    metadata = {VARIANT_KEY: variant} if variant is not None else {}
+    if config.fallback_for.get("model") == str(before):
+        metadata[MODEL_WAS_KEY] = str(before)
+    return (PatchSession(model=model, metadata=metadata, drop=drop),)

@@ -19,17 +19,24 @@ AHEAD: Final = frozenset({"messages", "links", "calls"})
 Place = tuple[int, int]
 
 
+def count_calls(content: object) -> int:
+    """Return the number of tool calls in the content of a record."""
+    blocks = content if isinstance(content, list) else []
+    return sum(block.get("type") == "toolCall" for block in blocks if isinstance(block, dict))
+
+
 class Memo(msgspec.Struct):
     """The state of a session's files besides its value.
 
     ``end`` is the last number of the log and ``stream_end`` that of the stream file; ``ending`` and ``stream_ending``
     say how the files end. ``ahead`` has the log's version of entries that are newer in the stream file. ``places`` has
     the numbers at which the parts of a message begin; ``readable`` the messages that other programs can read; ``count``
-    the number of such records. ``repaired`` are messages that were repaired in memory only: once one changes, all of
-    it is written. ``synced``: the last number of the log that survives a loss of power. ``damaged``: the files cannot
-    be read, and are not written to; ``damaged_files``: files that can be read in part, and are backed up before they
-    change (of the log only its end). ``copied_by_hand``: the log is a copy of another session's. ``spend`` is the
-    session's spend, None if it has to be added up again.
+    the number of such records, ``tool_calls`` that of the calls in them. ``base`` is what another program had counted
+    before, which is added to the totals of the session. ``repaired`` are messages that were repaired in memory only:
+    once one changes, all of it is written. ``synced``: the last number of the log that survives a loss of power.
+    ``damaged``: the files cannot be read, and are not written to; ``damaged_files``: files that can be read in part,
+    and are backed up before they change (of the log only its end). ``copied_by_hand``: the log is a copy of another
+    session's. ``spend`` is the session's spend, None if it has to be added up again.
     """
 
     damaged: bool = False
@@ -45,6 +52,8 @@ class Memo(msgspec.Struct):
     logged: bool = False
     copied_by_hand: bool = False
     count: int = 0
+    tool_calls: int = 0
+    base: tuple[int, ...] = ()
     others: dict[str, Any] = {}
     places: dict[str, list[Place]] = {}
     readable: set[str] = set()
@@ -54,6 +63,8 @@ class Memo(msgspec.Struct):
     def note(self, record: Mapping[str, Any], message_id: str, seq: int, first: int | None = None) -> None:
         """Note that other programs can read this message: the log has a record of it, from its part ``first`` on."""
         self.count += record["recordType"] == "message"
+        if "copyOf" not in record:
+            self.tool_calls += count_calls(record.get("content"))
         self.readable.add(message_id)
         if record.get("role") != "toolResult":
             if first is None:

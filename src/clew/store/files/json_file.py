@@ -396,6 +396,8 @@ def _holds(found: Any, written: Any) -> bool:
     """Return whether all that was written is there, maybe with further keys: a changed key is a lost and a new one."""
     if isinstance(found, dict) and isinstance(written, dict):
         return all(key in found and _holds(found[key], one) for key, one in written.items())
+    if isinstance(found, list) and isinstance(written, list):
+        return len(found) == len(written) and all(map(_holds, found, written))
     return bool(found == written)
 
 

@@ -32,6 +32,8 @@ _PROGRAM: Final = "json"
 """The program name in parts that preserve messages of ``json:`` files."""
 _OTHER: Final = "other"
 """The metadata key for keys that another program added to a message that clew wrote."""
+_BOUNDARY_OTHER: Final = "boundary_other"
+"""The same for the boundary before a summary, which is a message of the file alone."""
 _TEXT: Final = ("text", "content")
 _ARGUMENTS: Final = ("arguments", "input", "args")
 _RESULT: Final = ("result", "output")
@@ -67,8 +69,9 @@ def _encode(row: MessageRow) -> list[tuple[dict[str, Any], PartRow | None]]:
     shapes = [({**one, "clew": {"of": row.id} if n else carried}, keeper) for n, (one, keeper) in enumerate(shapes)]
     if is_marker(row) and not any(shape.get("role") == "user" for shape in found):
         shape = {"id": f"{row.id}-boundary", "role": "user", "text": BOUNDARY, "synthetic": True, "summary": True}
-        times = {"createdAt": iso(row.created_at), "timestamp": row.created_at}
-        shapes.insert(0, ({**shape, "content": BOUNDARY, **times, "clew": {"boundary": row.id}}, None))
+        shape |= {"content": BOUNDARY, "createdAt": iso(row.created_at), "timestamp": row.created_at}
+        shape["clew"] = {"boundary": row.id}
+        shapes.insert(0, (_join(shape, row.metadata.get(_BOUNDARY_OTHER)), None))
     return shapes
 
 
@@ -203,15 +206,18 @@ def _fill(shape: dict[str, Any], key: str, hole: Any, value: Any) -> Any:
 
 def with_unknown_keys(row: MessageRow, found: Sequence[dict[str, Any]]) -> MessageRow:
     """Return the row with all keys that clew would not write itself, from its messages ``found`` in the file."""
-    written = _encode(replace(row, metadata=merge(row.metadata, {}, (_OTHER,))))
+    own = replace(row, metadata=merge(row.metadata, {}, (_OTHER, _BOUNDARY_OTHER)))
+    written = _encode(own)
     if len(found) != len(written):
         return row
     added = [(keeper, _unknown(one, shape) or {}) for one, (shape, keeper) in zip(found, written, strict=True)]
+    if "boundary" in written[0][0]["clew"]:
+        (_, of_boundary), *added = added
+        row = own = replace(own, metadata=merge(own.metadata, {_BOUNDARY_OTHER: of_boundary} if of_boundary else {}))
     if not any(keeper is not None for keeper, _ in added):
-        # The boundary of a summary precedes it; results follow their calls.
-        _, more = added[-1 if is_marker(row) else 0]
-        other = {_OTHER: more} if more else {}
-        return replace(row, metadata=merge(row.metadata, other, () if other else (_OTHER,)))
+        # Results follow the message of their calls.
+        _, more = added[0]
+        return replace(own, metadata=merge(own.metadata, {_OTHER: more} if more else {}))
     parts = list(row.parts)
     for keeper, more in added:
         if keeper is not None:

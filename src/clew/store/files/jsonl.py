@@ -22,6 +22,8 @@ from clew.store.files.log import Written, is_streaming, plan_log, plan_stream
 from clew.store.files.log_lines import read_lines
 from clew.store.files.metadata import (
     End,
+    Totals,
+    base_of,
     carried_keys,
     end_of,
     read_metadata,
@@ -119,6 +121,7 @@ class JsonlCodec(Codec):
         memo.damaged_files = frozenset(damaged_files)
         value = SessionValue.of(session)
         damages += rebuild_value(value, memo, lines, streamed)
+        memo.base = base_of(metadata or {}, _totals(value, memo))
         return Loaded(value, memo, tuple(Damage(what, session_id, id_) for what, id_ in damages))
 
     # Writing
@@ -175,7 +178,13 @@ class JsonlCodec(Codec):
         memo.spend = memo.spend or value.spend
         session = replace(value.session, spend=memo.spend)
         return write_metadata(
-            session, memo.count, memo.others or carried_keys(session), End(memo.end, memo.synced, self._boot)
+            session,
+            memo.count,
+            memo.others or carried_keys(session),
+            End(memo.end, memo.synced, self._boot),
+            totals=_totals(value, memo),
+            base=memo.base,
+            next_seq=memo.seq + 1,
         )
 
     def _create(self, session_id: str, data: bytes, metadata: bytes) -> None:
@@ -247,9 +256,16 @@ def _unreadable(session_id: str, what: str) -> Loaded:
     return Loaded(SessionValue.of(session), Memo(damaged=True), (Damage(what, session_id),))
 
 
+def _totals(value: SessionValue, memo: Memo) -> Totals:
+    """Return what the session took. A turn that has not ended counts without its time."""
+    turns = [turn for turn in value.turns.values() if turn.kind == "normal"]
+    took = sum(max(0, turn.settled_at - turn.created_at) for turn in turns if turn.settled_at is not None)
+    return Totals(took, value.session.total_tokens, memo.tool_calls, len(turns))
+
+
 def _plain(metadata: dict[str, Any] | None) -> dict[str, Any]:
     """Return metadata without the values that change with every write and are of no use for a list."""
-    found = {key: one for key, one in (metadata or {}).items() if key != "check"}
+    found = {key: one for key, one in (metadata or {}).items() if key not in ("check", "nextSeq")}
     return {**found, "clew": {**found.get("clew", {}), "end": None}}
 
 

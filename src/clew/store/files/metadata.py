@@ -19,7 +19,9 @@ from clew.transcript.session import Model, Session, Spend
 __all__ = [
     "HEADED",
     "End",
+    "Totals",
     "as_found",
+    "base_of",
     "carried_keys",
     "end_of",
     "head_of",
@@ -42,21 +44,34 @@ _TIMES: Final = frozenset({"createdAt", "updatedAt", "lastMessageAt", "lastActiv
 _OWN: Final = frozenset(
     {
         *("id", "name", "createdAt", "lastMessageAt", "model", "messageCount", "source", "cronJobId"),
-        *("systemPromptOverride", "metrics", "clew", "check"),
+        *("systemPromptOverride", "metrics", "nextSeq", "clew", "check"),
     }
 )
 _WRITTEN_BY_CLEW: Final = frozenset({"messages", "clew", "check", *PLACE_KEYS, *_TIMES})
 _TEXTS: Final = frozenset({"id", "title", "name", "model", "systemPromptOverride"})
-_ALWAYS: Final = frozenset({"id", "createdAt", "lastMessageAt", "model", "messageCount", "source", "metrics"})
+_ALWAYS: Final = frozenset(
+    {"id", "createdAt", "lastMessageAt", "model", "messageCount", "source", "metrics", "nextSeq"}
+)
 _WHERE_SET: Final = {"name": "title", "cronJobId": "cron_job_id", "systemPromptOverride": "system_prompt"}
 """Keys that are written only where the session's metadata has the other key."""
+_TOTALS: Final = ("totalDurationMs", "totalTokens", "totalToolCalls", "totalTurns")
 _METRICS: Final = frozenset(
     {
+        *_TOTALS,
         *("inputTokens", "outputTokens", "reasoningTokens", "cacheReadTokens", "cacheWriteTokens"),
-        *("totalTokens", "costUsd"),
+        "costUsd",
     }
 )
 _MAX_CARRIED: Final = 2 * MAX_METADATA_BYTES
+
+
+class Totals(NamedTuple):
+    """The totals of a session, as other programs count them in ``metrics``."""
+
+    duration_ms: int = 0
+    tokens: int = 0
+    tool_calls: int = 0
+    turns: int = 0
 
 
 class End(NamedTuple):
@@ -129,13 +144,38 @@ def end_of(metadata: dict[str, Any]) -> End:
         return End()
 
 
-def write_metadata(session: Session, message_count: int, others: dict[str, Any], end: End) -> bytes:
+def base_of(metadata: Mapping[str, Any], totals: Totals) -> tuple[int, ...]:
+    """Return what another program had counted before clew wrote the file, beyond what its records say."""
+    own = metadata.get("clew")
+    if isinstance(own, dict):
+        base = own.get("base")
+        is_valid = isinstance(base, list) and len(base) == len(totals) and all(isinstance(one, int) for one in base)
+        return tuple(base) if isinstance(base, list) and is_valid else ()
+    metrics = metadata.get("metrics")
+    found = [metrics.get(key) if isinstance(metrics, dict) else None for key in _TOTALS]
+    base = [max(0, one - now) if isinstance(one, int) else 0 for one, now in zip(found, totals, strict=True)]
+    return tuple(base) if any(base) else ()
+
+
+def write_metadata(
+    session: Session,
+    message_count: int,
+    others: dict[str, Any],
+    end: End,
+    *,
+    totals: Totals,
+    base: tuple[int, ...] = (),
+    next_seq: int = 1,
+) -> bytes:
     """Return the bytes of the file for a session with its spend.
 
     Keys that are not clew's own are unchanged; the check only covers clew's own.
     """
     bag = session.metadata
-    own = {"version": HEADED, "session": msgspec.to_builtins(session), "end": list(end)}
+    own: dict[str, Any] = {"version": HEADED, "session": msgspec.to_builtins(session), "end": list(end)}
+    if base:
+        own["base"] = list(base)
+        totals = Totals(*map(sum, zip(totals, base, strict=True)))
     known: dict[str, Any] = {
         "id": session.id,
         "name": session.title,
@@ -152,9 +192,10 @@ def write_metadata(session: Session, message_count: int, others: dict[str, Any],
             "reasoningTokens": session.reasoning_tokens,
             "cacheReadTokens": session.cache_read,
             "cacheWriteTokens": session.cache_write,
-            "totalTokens": session.total_tokens,
             "costUsd": session.cost_usd,
+            **dict(zip(_TOTALS, totals, strict=True)),
         },
+        "nextSeq": next_seq,
         "clew": own,
         "check": check_of(own),
     }
@@ -184,7 +225,7 @@ def as_found(found: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str, 
         elif key == "metrics":
             result[key] = {**old, **value} if isinstance(old, dict) else old
         else:
-            form = int if key == "messageCount" else str
+            form = int if key in ("messageCount", "nextSeq") else str
             result[key] = value if isinstance(old, form) else old
     return result
 
@@ -206,7 +247,7 @@ def unknown_keys(found: Mapping[str, Any], session_id: str) -> dict[str, Any]:
             case "cronJobId":
                 if found.get("source") != "cron":
                     unknown[key] = value
-            case "messageCount" if isinstance(value, int):
+            case "messageCount" | "nextSeq" if isinstance(value, int):
                 pass
             case _ if key in _WRITTEN_BY_CLEW or value == session_id or (key in _TEXTS and isinstance(value, str)):
                 pass

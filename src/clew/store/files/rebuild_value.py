@@ -20,6 +20,7 @@ from clew.store.files.repair import LogEntry, Problem, RepairHints, repair_value
 from clew.store.files.session_value import ABSENT, OwnIds, SessionValue
 from clew.store.files.tables import TABLE_OF, TABLES, decode_entry, load_entry
 from clew.transcript.message import MessageRow, PartRow
+from clew.transcript.part import tool_name
 from clew.transcript.turn_state import OPEN
 
 __all__ = ["rebuild_value"]
@@ -223,9 +224,13 @@ def _apply(value: SessionValue, memo: Memo, record: Record, streamed: bool) -> N
 
 def _keep_unknown(value: SessionValue, message_id: str, record: Record) -> None:
     """Add the unknown values of a record to the message's metadata, for copies of the session."""
-    unknown = unknown_in(record)
+    unknown, row = unknown_in(record), value.messages[message_id]
+    if "toolName" in unknown and record.get("role") == "toolResult":
+        # The call says it, too.
+        named = (tool_name(part.data) for part in row.parts if part.tool_call_id == record["toolCallId"])
+        if unknown["toolName"] == next(named, None):
+            del unknown["toolName"]
     if unknown:
-        row = value.messages[message_id]
         records = {**row.metadata.get("records", {}), str(record["seq"]): unknown}
         value.messages[message_id] = replace(row, metadata={**row.metadata, "records": records})
 

@@ -124,7 +124,8 @@ def _result(row: MessageRow, part: PartRow) -> Record:
         hole["input"] = "stored"
     extras = {"id": row.id, "parts": [spec_of(part, data, hole)]}
     record = _message("toolResult", [{"type": "text", "text": text}], part.updated_at, extras)
-    return {**record, "toolCallId": part.tool_call_id, "isError": part.tool_state != "output-available"}
+    named = {"toolCallId": part.tool_call_id, "toolName": tool_name(data)}
+    return {**record, **named, "isError": part.tool_state != "output-available"}
 
 
 def changed_parts(row: MessageRow, before: Mapping[int, PartRow]) -> Iterator[Record]:

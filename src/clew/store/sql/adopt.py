@@ -65,7 +65,11 @@ class Adopter:
             return True
         state = load_state(sql, session_id)
         ends = sql.rows("ends_of_line", {"turn_id": end_of_line(state.head_turn_id, state.open_turn_id)})
-        return any(projection_of(_loads(metadata) or {})[0] is not None for (metadata,) in ends)
+        if any(projection_of(_loads(metadata) or {})[0] is not None for (metadata,) in ends):
+            return True
+        head = sql.first("find_turn", {"id": state.head_turn_id})
+        below = sql.rows("ends_after_head", {**asked, "head": state.head_turn_id, "parent": head[2] if head else None})
+        return any(projection_of(_loads(metadata) or {"hidden_at": 0}) == (None, None) for (metadata,) in below)
 
     def _has_grown(self, session_id: str) -> bool:
         """Return whether adopted messages have changed since the last check, or have a message after them."""

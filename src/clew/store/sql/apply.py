@@ -23,7 +23,7 @@ from clew.store.sql.shared import write_shared
 from clew.store.sql.statements import Statements, must
 from clew.store.sql.turns import Turns
 from clew.store.sql.write_buffer import WriteBuffer
-from clew.transcript.metadata import merge, named
+from clew.transcript.metadata import VARIANT_KEY, merge, named
 from clew.transcript.model_call import brought_up_to_date
 from clew.transcript.projection import Hidden
 from clew.transcript.rollup import book_message, book_usage
@@ -349,11 +349,16 @@ class UnitWriter:
         return rows.decode(row[0] if row else None, "metadata of a session", session_id=session_id)
 
     def _patch_session(self, session_id: str, write: u.PatchSession) -> None:
-        if write.metadata or write.drop:
-            new = rows.encode(merge(self._session_metadata(session_id), write.metadata, write.drop))
-            self._sql.run("set_session_metadata", {"id": session_id, "metadata_json": new})
-        if write.model is not None:
-            self._sql.run("set_session_model", {"id": session_id, "model_json": rows.encode_model(write.model)})
+        if write.metadata or write.drop or write.model is not None:
+            old = self._session_metadata(session_id)
+            # A model that is picked does not have the variant of the turn before.
+            is_picked = write.model is not None and VARIANT_KEY not in write.metadata
+            new = merge(old, write.metadata, (*write.drop, VARIANT_KEY) if is_picked else write.drop)
+            if new != old:
+                self._sql.run("set_session_metadata", {"id": session_id, "metadata_json": rows.encode(new)})
+            if write.model is not None:
+                model = rows.encode_model(rows.with_variant(write.model, new))
+                self._sql.run("set_session_model", {"id": session_id, "model_json": model})
         if write.permissions is not None:
             permissions = rows.encode(list(write.permissions))
             self._sql.run("set_session_permissions", {"id": session_id, "permissions_json": permissions})

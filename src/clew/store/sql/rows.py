@@ -8,16 +8,18 @@ Parameters may include more than a statement names.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, get_args
 
 import msgspec
 import orjson
+from msgspec.structs import replace
 
 from clew.convert import convert
 from clew.errors import RowUndecodable
 from clew.transcript.damage import DAMAGED, UNREADABLE, damaged_part
 from clew.transcript.message import MessageRow, PartRow
+from clew.transcript.metadata import VARIANT_KEY
 from clew.transcript.model_call import CallEnd, ModelCall, Purpose
 from clew.transcript.session import Model, Session, Spend
 from clew.transcript.turn import Step, Turn, TurnKind
@@ -74,10 +76,16 @@ def encode_model(model: Model) -> str:
     return msgspec.json.encode(model).decode()
 
 
+def with_variant(model: Model, metadata: Mapping[str, Any]) -> Model:
+    """Return the model as it is stored: with the variant of the newest turn, unless one was picked for the next."""
+    variant = metadata.get(VARIANT_KEY)
+    return replace(model, variant=variant) if model.variant is None and isinstance(variant, str) else model
+
+
 def session_params(session: Session) -> Params:
     return {
         **msgspec.structs.asdict(session),
-        "model_json": encode_model(session.model),
+        "model_json": encode_model(with_variant(session.model, session.metadata)),
         "permissions_json": encode(session.permissions),
         "metadata_json": encode(session.metadata),
     }
@@ -98,6 +106,8 @@ def to_session(row: Row, *, keep_damaged: bool = False, spend: Spend = _NO_SPEND
                 raise
             raise RowUndecodable(f"the model of a session cannot be decoded: {error}", **ids) from error
         model, permissions, metadata = Model("unknown", "unknown"), [], {DAMAGED: UNREADABLE}
+    if model.variant is not None and model.variant == metadata.get(VARIANT_KEY):
+        model = model.plain
     # Written out instead of looping over a table of names: lists have many rows.
     return Session(
         id=row[0],

@@ -82,12 +82,17 @@ async def _search(store: str | None, text: str, limit: int, session: str | None)
 
 
 async def export(
-    session: str | None = None,
+    session: Annotated[str | None, option("The session's id. With --to: optional, all sessions without it.")] = None,
+    file: Annotated[Path | None, option("With --to: the file to create.")] = None,
     /,
     *,
     format: Annotated[
         ExportFormat | Literal["parquet"] | None,
         option("Default json; for many sessions canonical-jsonl, csv or parquet."),
+    ] = None,
+    to: Annotated[
+        Literal["002"] | None,
+        option("Write a SQLite file with the three shared tables alone."),
     ] = None,
     out: Annotated[Path | None, option("The file to create; by default the export is printed.")] = None,
     keep_secrets: Annotated[bool, flag("Do not redact likely keys and passwords.")] = False,
@@ -106,7 +111,20 @@ async def export(
 
     Example: clew export ses_… --format html --out session.html
     Example: clew export --all --since 2026-01-01 --format parquet --out sessions
+    Example: clew export --to 002 sessions.db
     """
+    if to is not None:
+        from clew.fronts.cli.commands.three_tables import export_tables
+
+        if session is None:
+            raise InvalidInput("name the file to create: clew export [SESSION] --to 002 FILE")
+        target = Path(session) if file is None else file
+        about = await export_tables(None if file is None else session, target, redact=not keep_secrets, store=store)
+        print(f"clew: {about}", file=sys.stderr)
+        print(target)
+        return
+    if file is not None:
+        raise InvalidInput("give one session; a file to create is given with --out, or after a session with --to")
     if all_ or any(given is not None for given in (owner, workspace, agent, since, until)):
         from clew.fronts.cli.commands import bulk_export
 
@@ -129,8 +147,8 @@ async def export(
         sys.stdout.buffer.write(data)
         sys.stdout.flush()
     else:
-        with new_file(out) as target:
-            target.write(data)
+        with new_file(out) as created:
+            created.write(data)
         print(out)
 
 

@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 from clew import errors
 from clew.store.file_lock import leave, use
 from clew.store.sql.queries import load_queries
+from clew.store.sql.sqlite.names import use_names
 from clew.store.sql.tails import Tails
 
 BUSY_TIMEOUT_MS: Final = 5000
@@ -68,6 +69,7 @@ def prepare(
         if not writer:
             connection.execute("PRAGMA query_only = ON")
             keep_scratch_in_memory(connection)
+        use_names(connection)
     except BaseException:
         connection.close()
         raise
@@ -109,7 +111,12 @@ def keep_scratch_in_memory(connection: sqlite3.Connection) -> None:
 def connect_to_inspect(path: Path) -> sqlite3.Connection:
     """Open a connection to inspect a file without changing it: no journal mode, no checkpoint on close."""
     uri = uri_to_read(path, "ro")
-    return sqlite3.connect(uri, uri=True, isolation_level=None, timeout=BUSY_TIMEOUT_MS / 1000, factory=_Counted)
+    connection = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=BUSY_TIMEOUT_MS / 1000, factory=_Counted)
+    try:
+        return use_names(connection)
+    except BaseException:
+        connection.close()
+        raise
 
 
 def uri_to_read(path: Path, mode: str = "rw") -> str:

@@ -181,5 +181,6 @@ def _lost_open_parts(connection: sqlite3.Connection, table: str) -> list[str]:
 
 
 def indexes_of(connection: sqlite3.Connection, table: str) -> list[str]:
-    query = "SELECT name FROM sqlite_master WHERE type = 'index' AND tbl_name = ?"
-    return [row[0] for row in connection.execute(query, (table,))]
+    # The table is part of the text, so that it has the name that it has in this file.
+    query = f"SELECT name FROM sqlite_master WHERE type = 'index' AND tbl_name = '{table}'"
+    return [row[0] for row in connection.execute(query)]

@@ -18,6 +18,7 @@ from clew.errors import SchemaTooNew, StoreUnavailable
 from clew.failpoints import failpoint
 from clew.store.sql.queries import read_sql
 from clew.store.sql.sqlite.connection import connect_to_inspect, scratch, transaction
+from clew.store.sql.sqlite.names import APPLICATION_ID, FORMAT_TABLES, MADE, PREFIX, find_prefixed, use_names
 
 __all__ = [
     "APPLICATION_ID",
@@ -30,10 +31,6 @@ __all__ = [
     "statements",
 ]
 
-APPLICATION_ID: Final = 0x636C6577  # "clew" in ASCII, where file(1) and SQLite look for it
-
-FORMAT_TABLES: Final = ("chat_sessions", "chat_messages", "chat_parts")
-_MADE: Final = re.compile(r"CREATE (?:UNIQUE )?(?:TABLE|INDEX|VIEW|TRIGGER) (\w+)")
 _FOLDER: Final = resources.files("clew.store.sql").joinpath("sqlite/migrations")
 MIGRATIONS: Final = tuple(sorted(file.name for file in _FOLDER.iterdir() if file.name.endswith(".sql")))
 SCHEMA_VERSION: Final = len(MIGRATIONS)
@@ -117,12 +114,39 @@ def _check_plain(connection: sqlite3.Connection, path: Path) -> None:
             why = why or (cascade if missing_keys else "")
             if why:
                 raise StoreUnavailable(f"{path} cannot be shared with the program that made it: {table}: {why}")
-        names = "SELECT name FROM sqlite_master WHERE name NOT LIKE 'sqlite_%' AND tbl_name {} (?, ?, ?)"
-        ours = {row[0] for row in own.execute(names.format("NOT IN"), FORMAT_TABLES)}
-        conflicting = sorted(ours & {row[0] for row in connection.execute("SELECT name FROM sqlite_master")})
-        if conflicting:
-            why = f"clew needs the name {', '.join(conflicting)} for itself"
-            raise StoreUnavailable(f"{path} cannot be shared with the program that made it: {why}")
+        _check_names(connection, path, _taken_names(connection, read_sql("sqlite/schema.sql")))
+
+
+def _check_names(connection: sqlite3.Connection, path: Path, taken: Iterable[str]) -> None:
+    """Raise if another program uses a name of clew's and the same name with a prefix."""
+    names = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
+    if twice := sorted(PREFIX + name for name in taken if PREFIX + name in names):
+        why = f"clew needs the name {', '.join(twice)} for itself"
+        raise StoreUnavailable(f"{path} cannot be shared with the program that made it: {why}")
+
+
+def _taken_names(connection: sqlite3.Connection, script: str, version: int = 0) -> set[str]:
+    """Return the names that a script creates and another program has taken; ``version`` is that of clew's tables.
+
+    Indexes of the format's tables are shared if they are the same.
+    """
+    existing = dict(connection.execute("SELECT name, sql FROM sqlite_master"))
+    made = {found[1]: statement for statement in statements(script) if (found := MADE.match(statement))}
+    taken = (made.keys() & existing.keys()) - set(FORMAT_TABLES) - find_prefixed(connection)
+    taken = {name for name in taken if not _is_shared_index(made[name], existing[name])}
+    if not taken or version == 0:
+        return taken
+    with contextlib.closing(scratch()) as own:
+        for name in MIGRATIONS[:version]:
+            own.executescript(read_sql(f"sqlite/migrations/{name}"))
+        return taken - {row[0] for row in own.execute("SELECT name FROM sqlite_master")}
+
+
+def _is_shared_index(own: str, other: str | None) -> bool:
+    if not any(f" ON {table} " in own for table in FORMAT_TABLES) or "INDEX" not in own.split("(")[0]:
+        return False
+    spelling = re.compile(r'IF NOT EXISTS|["`\s;]', re.IGNORECASE)
+    return spelling.sub("", own).lower() == spelling.sub("", other or "").lower()
 
 
 def _columns(connection: sqlite3.Connection, table: str) -> dict[str, bool]:
@@ -137,9 +161,11 @@ def migrate(connection: sqlite3.Connection, path: Path) -> None:
     if version == 0:
         # Tables and indexes of another program stay as they are.
         existing = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
-        script = statements(read_sql("sqlite/schema.sql"))
-        named_statements = ((statement, _MADE.match(statement)) for statement in script)
-        missing = [one for one, name in named_statements if name is None or name[1] not in existing]
+        script = read_sql("sqlite/schema.sql")
+        taken = _taken_names(connection, script)
+        use_names(connection, taken)
+        named_statements = ((statement, MADE.match(statement)) for statement in statements(script))
+        missing = [one for one, name in named_statements if name is None or name[1] in taken or name[1] not in existing]
         _run(connection, missing, SCHEMA_VERSION, stamp=not existing)
         return
     for number, name in enumerate(MIGRATIONS, start=1):
@@ -147,7 +173,11 @@ def migrate(connection: sqlite3.Connection, path: Path) -> None:
             failpoint("migrate.before_step")
             # A different version in the header belongs to another program.
             stamp = _read_header(connection) == (APPLICATION_ID, number - 1)
-            _run(connection, statements(read_sql(f"sqlite/migrations/{name}")), number, stamp=stamp)
+            script = read_sql(f"sqlite/migrations/{name}")
+            taken = _taken_names(connection, script, number - 1)
+            _check_names(connection, path, taken)
+            use_names(connection, taken)
+            _run(connection, statements(script), number, stamp=stamp)
 
 
 def _run(connection: sqlite3.Connection, script: Iterable[str], version: int, *, stamp: bool) -> None:

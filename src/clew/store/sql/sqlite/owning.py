@@ -17,6 +17,7 @@ from clew.store.sql.kept_lines import KeptLines
 from clew.store.sql.log import EventLog, is_log_complete
 from clew.store.sql.lost_commits import damage_of, newest_commit, record_loss
 from clew.store.sql.sqlite import connection as c
+from clew.store.sql.sqlite.columns import keep_columns_in_step
 from clew.store.sql.sqlite.commit_counter import LOSS_CAUSE, CommitCounter, find_loss, notes_of, read_notes
 from clew.store.sql.sqlite.connection import Connect
 from clew.store.sql.sqlite.external_writers import ExternalWriters
@@ -50,6 +51,7 @@ def open_owned(path: Path, options: SqliteOptions, clock: Clock, mint: Mint, con
         migrate(connection, path)
         if had_content:
             repair_indexes(connection, path)
+            keep_columns_in_step(connection)
         if options.max_pages is not None:
             connection.execute(f"PRAGMA max_page_count = {options.max_pages}")
         c.protect(path)

@@ -970,6 +970,15 @@ UNION ALL
 SELECT m.metadata_json FROM chat_turns t CROSS JOIN turn_messages l ON l.turn_id = t.compaction_turn_id
 CROSS JOIN chat_messages m ON m.id = l.message_id WHERE t.id = :turn_id
 
+-- name: ends_after_head
+-- The metadata of the last message of turns that continue the head, or its messages. They are newer than its parent.
+SELECT m.metadata_json FROM chat_turns t INDEXED BY chat_turns_by_session
+CROSS JOIN turn_messages l ON l.turn_id = t.id AND l.position = t.messages - 1
+CROSS JOIN chat_messages m ON m.id = l.message_id
+WHERE t.session_id = :id AND t.id > ifnull(:parent, '') AND t.id IS NOT :head AND t.status <> 'refused'
+AND (t.parent_turn_id IS :head OR t.parent_turn_id IS :parent)
+AND NOT EXISTS (SELECT 1 FROM turn_messages h WHERE h.turn_id = :head AND h.message_id = l.message_id)
+
 -- name: queued_metadata
 SELECT m.metadata_json, q.queued_at FROM message_queue q JOIN chat_messages m ON m.id = q.message_id
 WHERE q.session_id = :id

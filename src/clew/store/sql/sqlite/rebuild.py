@@ -113,9 +113,11 @@ def differences(original: sqlite3.Connection, copy: sqlite3.Connection) -> Itera
     parts = {(message_id, index): _decoded(data) for message_id, index, data in in_flow}
     growing = {name for name, data in parts.items() if isinstance(data, dict) and is_growing(data)}
     for table, key in TABLES["compared"].items():
-        columns = [row[1] for row in original.execute(f"PRAGMA table_info({table})")]
+        # Without the columns that another program has added.
+        columns = [row[1] for row in copy.execute(f"PRAGMA table_info({table})")]
         name_of = itemgetter(*(columns.index(name.strip(' "')) for name in key.split(",")))
-        query = f"SELECT * FROM {table} ORDER BY {key}"
+        wanted = ", ".join(f'"{name}"' for name in columns)
+        query = f"SELECT {wanted} FROM {table} ORDER BY {key}"
         # Merge both tables in key order.
         both = heapq.merge(
             ((name_of(row), 0, row) for row in original.execute(query)),

@@ -20,6 +20,7 @@ from clew.store.sql import rows
 from clew.store.sql.messages import MessageReader
 from clew.store.sql.sqlite.connection import QUERIES, SqliteStatements
 from clew.store.sql.sqlite.indexes import indexes_of, rebuild
+from clew.store.sql.sqlite.names import without_prefix
 from clew.store.sql.statements import Statements
 
 __all__ = ["SearchIndex", "search_schema"]
@@ -40,7 +41,7 @@ _MAX_STALE: Final = 20_000
 
 def search_schema(sql: Statements) -> Literal["whole", "none", "other"]:
     """Return "whole" if the file has this version's index, "none" if it has no index, else "other"."""
-    found = {row[0]: row[1] for row in sql.rows("load_search_schema", {})}
+    found = {without_prefix(name): without_prefix(made) for name, made in sql.rows("load_search_schema", {})}
     if found == {name: QUERIES[f"make_{name}"] for name in ("search_texts", "search_index")}:
         return "whole"
     return "other" if "search_index" in found else "none"

@@ -28,6 +28,7 @@ from clew.store.sql.sqlite.connection import (
     uri_to_read,
 )
 from clew.store.sql.sqlite.migrate import statements
+from clew.store.sql.sqlite.names import find_prefixed, translator
 from clew.store.sql.sqlite.pool import ReaderPool
 from clew.store.sql.statements import Statements
 
@@ -35,7 +36,7 @@ from clew.store.sql.statements import Statements
 if TYPE_CHECKING:
     from clew.store.sql.sqlite.writer import Writer
 
-__all__ = ["SqliteStore"]
+__all__ = ["SqliteStore", "new_file"]
 
 logger = logging.getLogger("clew.store")
 
@@ -127,27 +128,28 @@ def _backup(source: Path, target: Path) -> None:
     """Copy one state of the store with SQLite's backup. In WAL mode its long read blocks no writer; a stepwise copy
     would restart on every write."""
     with (
-        _new_file(target),
+        new_file(target),
         contextlib.closing(connect(source, writer=False)) as reader,
         contextlib.closing(sqlite3.connect(target, isolation_level=None)) as copy,
     ):
         reader.backup(copy)
         # The copy gets its own store id, so that an older copy in place of the original is recognized.
-        copy.execute(QUERIES["name_store_anew"])
+        copy.execute(translator(find_prefixed(copy))(QUERIES["name_store_anew"]))
 
 
 def _write_ledger(source: Path, target: Path) -> None:
     """Write one state of the ledger as tables: a view cannot refer to another file."""
-    with _new_file(target), contextlib.closing(sqlite3.connect(target, isolation_level=None, uri=True)) as file:
+    with new_file(target), contextlib.closing(sqlite3.connect(target, isolation_level=None, uri=True)) as file:
         file.execute("ATTACH ? AS store", (uri_to_read(source),))
+        own = translator(find_prefixed(file, "store"))
         file.execute("BEGIN IMMEDIATE")
         for statement in statements(read_sql("sqlite/ledger_file.sql")):
-            file.execute(statement)
+            file.execute(own(statement))
         file.execute("COMMIT")
 
 
 @contextlib.contextmanager
-def _new_file(target: Path) -> Iterator[None]:
+def new_file(target: Path) -> Iterator[None]:
     """Write a new file; remove it if that fails."""
     if target.exists():
         raise InvalidInput(f"{target} already exists; choose a new file")
