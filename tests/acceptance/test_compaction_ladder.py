@@ -113,29 +113,38 @@ async def test_a_wait_that_would_be_too_long_is_not_waited_for(tmp_path: Path) -
 
 
 @pytest.mark.rule("CP-6", "CP-8")
-async def test_a_summariser_that_hangs_is_given_up(tmp_path: Path) -> None:
-    """After a minute, and after what is left of half a minute more; its connections are closed."""
-    clock = FakeClock()
-    async with opened(tmp_path, summaries=Playing(otherwise=hang()), clock=clock) as s:
-        await passing(clock, full(s))
+async def test_a_summariser_that_hangs_holds_a_turn_for_its_configured_time(tmp_path: Path) -> None:
+    """Source 000:185. Once for the whole turn, with retries and in each later step; its connection is closed."""
+    clock, hanging = FakeClock(), Playing(otherwise=hang())
+    config = settings(summary_timeout_s=600, pruning={"enabled": False})
+    async with opened(tmp_path, summaries=hanging, clock=clock, tools=[look], config=config, window=20_000) as s:
+        await s.begin()
+        await s.allow("look")
+        await passing(clock, talk(s, 4, tokens=1_000))
         times: list[float] = []
 
-        def note(entry: Any) -> Any:
-            def play(_: ModelRequest) -> Any:
-                times.append(clock.monotonic_ms())
-                return entry
+        def step(request: ModelRequest) -> Any:
+            times.append(clock.monotonic_ms())
+            return then(call("look", {"n": len(times), "size": 1_500}), usage=Usage(18_900, 5))
 
-            return play
-
-        s.summariser.add(note(hang()), note(hang()))
-        s.model.add(note(answer("done")))
-        assert (await passing(clock, s.say("go"))).status == "completed"
-        first, second, third = times
-        # Fake time goes on while threads work: on a loaded machine by more than the pause between the calls.
-        assert 60_000 <= second - first < 240_000
-        assert third - second < 180_000
-        assert (len(s.summariser.requests), s.summariser.closed_early) == (2, 2)
+        s.model.add(*[step] * 3, answer("done", 18_900))
+        assert (await passing(clock, s.say("go"), step_ms=5_000)).status == "completed"
+        # Fake time goes on while threads work, by 5 s each time.
+        assert 600_000 <= times[-1] - times[0] < 1_100_000
+        assert (len(hanging.requests), hanging.closed_early) == (1, 1)
         assert await s.kinds() == ["normal"] * 5
+
+
+@pytest.mark.rule("CP-8")
+async def test_the_fallbacks_of_a_summary_share_its_configured_time(tmp_path: Path) -> None:
+    """Source 000:185,188. A chunk that hangs is not called again: the middle is left out as soon as the time is up."""
+    clock = FakeClock()
+    entries = [fail(kind="overflow", text="too long"), say(summary("one chunk")), hang(), hang()]
+    async with opened(tmp_path, summaries=entries, infos=LARGE, clock=clock) as s:
+        await passing(clock, overfull(s))
+        assert (await passing(clock, s.say("go", model="test/model"))).status == "completed"
+        assert len(s.summariser.requests) == 3
+        assert [part["strategy"] for part in await s.parts()] == ["drop_middle"]
 
 
 @pytest.mark.rule("CP-8")

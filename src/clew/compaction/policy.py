@@ -4,7 +4,8 @@ A preset has the parameters of one source for compaction and pruning; all are in
 
 The session's settings override the user's, and those override the preset. A session that names a preset other than the
 user's starts from that preset, because the user's values were chosen for another one. ``enabled``,
-``retry_on_transient``, ``smart_recovery`` and ``context_measure`` are in no preset and always apply.
+``retry_on_transient``, ``summary_timeout_s``, ``smart_recovery`` and ``context_measure`` are in no preset and always
+apply.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from functools import cache
 from importlib.resources import files
+from math import ceil
 from typing import Any, Final, Literal, TypeVar
 
 import msgspec
@@ -97,7 +99,6 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True):
     keep_recent_tokens: int = 20_000
     summary_tokens: int = 2_048
     temperature: float = 0.2
-    timeout_ms: int = 60_000
     max_steps: int = 100
     output_chars: int = 30_000
 
@@ -120,6 +121,7 @@ class Policy(Preset, frozen=True, kw_only=True):
     enabled: bool = True
     prunes: bool = True
     retry_on_transient: int = 2
+    timeout_ms: int = 60_000
     prune_tool_outputs: bool = True
     chunked_summarize: bool = True
     drop_middle: bool = True
@@ -173,6 +175,7 @@ def policy_for(config: CompactionConfig, pruning: PruningConfig, session: Mappin
         enabled=merged.enabled,
         prunes=merged_pruning.enabled,
         retry_on_transient=merged.retry_on_transient,
+        timeout_ms=ceil(merged.summary_timeout_s * 1000),
         prune_tool_outputs=merged.smart_recovery.prune_tool_outputs,
         chunked_summarize=merged.smart_recovery.chunked_summarize,
         drop_middle=merged.smart_recovery.drop_middle,

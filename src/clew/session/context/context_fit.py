@@ -63,6 +63,7 @@ class ContextFitter:
         self._turn = turn
         self._epoch = epoch
         self._progress = progress
+        self._compactor = Compactor(host, config.session, progress.compacting)
         self._line: LineSlice | None = None
         self._counted = counted
         self._measured: Measured | None = None
@@ -220,8 +221,7 @@ class ContextFitter:
             if flush is not None:
                 # The marker may refer to parts of the message in progress, which must be stored before it.
                 await flush()
-            compactor = Compactor(self._host, self.config.session, self._progress.compacting)
-            await compactor.compact(context, plan, epoch=self._epoch, open_turn=self._turn)
+            await self._compactor.compact(context, plan, epoch=self._epoch, open_turn=self._turn)
         except (CompactionError, HookRefused) as error:
             log.warning("session %s continues uncompacted: %s", self.config.session.id, error)
             await self._progress.running()

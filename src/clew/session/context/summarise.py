@@ -36,8 +36,8 @@ __all__ = ["Summariser", "SummaryFailed"]
 
 log = logging.getLogger("clew.compaction")
 
-_MAX_WAIT_MS = 30_000
-"""Maximum delay of the waiting turn by transient failures, pauses and retries together."""
+_MAX_RETRY_MS = 30_000
+"""Maximum time from the first transient failure of a call to the end of its last retry."""
 _MAX_CHUNKS = 64
 """Calls for one summary. A history that needs more is not summarised in chunks."""
 _STUB_CHARS = 400
@@ -54,7 +54,10 @@ class SummaryFailed(CompactionError):
 
 
 class Summariser:
-    """The writer of summaries, using the cheap model of the provider of ``model``, or that model itself."""
+    """The writer of summaries, using the cheap model of the provider of ``model``, or that model itself.
+
+    All its calls together, with retries and fallbacks, end within ``time_ms``, however the provider hangs.
+    """
 
     def __init__(
         self,
@@ -64,6 +67,7 @@ class Summariser:
         policy: Policy,
         waiting: Callable[[str], Awaitable[None]],
         *,
+        time_ms: float,
         turn_id: str | None = None,
     ) -> None:
         self._host = host
@@ -74,7 +78,9 @@ class Summariser:
         cheap = host.providers.info(model).summariser
         self._models = [own] if cheap is None or cheap == own else [cheap, own]
         self.usage = Usage()
-        self._until: float | None = None
+        self._time_ms = time_ms
+        self._deadline = host.clock.monotonic_ms() + time_ms
+        self._retry_until: float | None = None
         self._refused: set[str] = set()
 
     async def summarise(self, task: SummaryTask) -> tuple[str, Strategy]:
@@ -145,7 +151,7 @@ class Summariser:
         if text in self._refused:
             raise SummaryFailed("the summariser has already refused this text as too large", too_large=True)
         attempt, rejected = 1, 0
-        self._until = None
+        self._retry_until = None
         while True:
             try:
                 return _parse_and_check(await self._call(text, task), task)
@@ -171,9 +177,9 @@ class Summariser:
         """Wait before a retry; raise after too many tries, or if the turn would have to wait too long."""
         wait = delay_ms(error, attempt, self._host.chance()) if attempt <= self._policy.retry_on_transient else None
         now = self._host.clock.monotonic_ms()
-        if self._until is None:
-            self._until = now + _MAX_WAIT_MS
-        if wait is None or now + wait >= self._until:
+        if self._retry_until is None:
+            self._retry_until = min(now + _MAX_RETRY_MS, self._deadline)
+        if wait is None or now + wait >= self._retry_until:
             raise SummaryFailed(f"the summariser failed: {error}", transient=True) from error
         log.info("session %s: a summary failed and is retried: %s", self._session.id, error)
         await self._waiting(f"summarising failed; retrying in {max(1, round(wait / 1000))} s")
@@ -189,10 +195,11 @@ class Summariser:
             max_output_tokens=task.summary_tokens,
             temperature=self._policy.temperature,
         )
-        timeout_ms: float = self._policy.timeout_ms
-        if self._until is not None:
-            # A retry may only use the remaining time.
-            timeout_ms = min(timeout_ms, self._until - self._host.clock.monotonic_ms())
+        # A retry may only use the remaining time, and so may each chunk.
+        until = self._deadline if self._retry_until is None else self._retry_until
+        timeout_ms = until - self._host.clock.monotonic_ms()
+        if timeout_ms <= 0:
+            raise SummaryFailed(f"there was no summary within {self._time_ms / 1000:g} s", transient=True)
         try:
             answer = ask_text(self._host, self._session, "summary", request, turn_id=self._turn_id)
             reading = await run_until(answer, after(self._host.clock, timeout_ms), grace_s=1)
