@@ -127,7 +127,8 @@ async def test_a_summariser_that_hangs_holds_a_turn_for_its_configured_time(tmp_
             times.append(clock.monotonic_ms())
             return then(call("look", {"n": len(times), "size": 1_500}), usage=Usage(18_900, 5))
 
-        s.model.add(*[step] * 3, answer("done", 18_900))
+        entries: list[Any] = [step, step, step, answer("done", 18_900)]
+        s.model.add(*entries)
         assert (await passing(clock, s.say("go"), step_ms=5_000)).status == "completed"
         # Fake time goes on while threads work, by 5 s each time.
         assert 600_000 <= times[-1] - times[0] < 1_100_000

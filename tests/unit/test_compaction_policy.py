@@ -54,7 +54,7 @@ def test_the_guide_preset_has_the_figures_of_its_source() -> None:
 
 @pytest.mark.rule("CP-9", "PR-3")
 def test_the_checkpoint_preset_has_the_figures_of_its_source() -> None:
-    """80 %, six messages, four turns without a share, after the turn, never fatal; two passes of pruning."""
+    """80 %, six messages, four turns without a share, after the turn, never fatal; two passes of pruning; the time."""
     assert policy("checkpoint") == Policy(
         preset="checkpoint",
         pruning=Pruning(soft_pct=0.3, hard_pct=0.5, strict=True, over_chars=49_999, min_total_chars=50_000),
@@ -68,6 +68,8 @@ def test_the_checkpoint_preset_has_the_figures_of_its_source() -> None:
         temperature=0.3,
         max_steps=10,
         output_chars=60_000,
+        sends_time=True,
+        repeats_by_result=False,
     )
 
 

@@ -10,21 +10,25 @@ apply.
 
 from __future__ import annotations
 
+import functools
+import logging
 import tomllib
 from collections.abc import Mapping
 from fractions import Fraction
-from functools import cache
 from importlib.resources import files
 from math import ceil
 from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
-from clew.config import CompactionConfig, PruningConfig
+from clew.config import CompactionConfig, Config, PruningConfig
 from clew.convert import convert, explain_type_error
 from clew.errors import InvalidInput
+from clew.transcript.session import Session
 
-__all__ = ["Policy", "Pruning", "policy_for", "presets"]
+__all__ = ["Policy", "Pruning", "policy_for", "presets", "session_policy"]
+
+log = logging.getLogger("clew.context")
 
 _DEFAULT_RESERVE: Final = 20_000
 """Tokens reserved for the answer, or the model's maximum output if that is less."""
@@ -82,7 +86,8 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True):
 
     ``reserve_tokens`` None: the default reserve; ``at_pct`` None: the reserve decides. ``strict``: compaction starts
     above the threshold, not at it. ``between_turns``: a turn is never cut, whatever its size. ``output_chars``: the
-    maximum length of a tool output.
+    maximum length of a tool output. ``sends_time``: each turn's environment note has the time of day.
+    ``repeats_by_result``: only calls with equal results repeat each other.
     """
 
     pruning: Pruning
@@ -101,9 +106,11 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True):
     temperature: float = 0.2
     max_steps: int = 100
     output_chars: int = 30_000
+    sends_time: bool = False
+    repeats_by_result: bool = True
 
 
-@cache
+@functools.cache
 def presets() -> Mapping[str, Preset]:
     """Return the presets of ``presets.toml``, by name."""
     text = files(__package__).joinpath("presets.toml").read_text("utf-8")
@@ -181,6 +188,25 @@ def policy_for(config: CompactionConfig, pruning: PruningConfig, session: Mappin
         drop_middle=merged.smart_recovery.drop_middle,
         measure=merged.context_measure,
     )
+
+
+def session_policy(config: Config, session: Session) -> Policy:
+    """Return the settings in force for a session: its own, then the user's, then the preset's.
+
+    Settings are checked when they are set. A session with invalid ones must still work.
+    """
+    if session.compaction is not None:
+        try:
+            return policy_for(config.compaction, config.pruning, session.compaction)
+        except InvalidInput as error:
+            log.warning("ignored the invalid compaction settings of session %s: %s", session.id, error)
+    return _default_policy(config.compaction, config.pruning)
+
+
+@functools.lru_cache(maxsize=8)
+def _default_policy(compaction: CompactionConfig, pruning: PruningConfig) -> Policy:
+    """Return the policy without session settings; cached, as every turn needs it several times."""
+    return policy_for(compaction, pruning, None)
 
 
 def _tail_mode(settings: Mapping[str, Any]) -> _TailMode | None:

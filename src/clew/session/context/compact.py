@@ -14,6 +14,7 @@ import msgspec
 
 from clew.compaction import plan as plans
 from clew.compaction.context import Context
+from clew.compaction.policy import session_policy
 from clew.compaction.record import to_part
 from clew.compaction.summary import SummaryRejected
 from clew.errors import ClewError, RunAborted, SessionBusy
@@ -23,7 +24,7 @@ from clew.long_work import go_through, let_go
 from clew.session.acquire.live_sessions import LiveSessions, Occupancy
 from clew.session.affected_tree import AffectedTree, load_affected, load_deeper
 from clew.session.cancellable import run_until
-from clew.session.context.context import load_context, load_idle_context, session_policy
+from clew.session.context.context import load_context, load_idle_context
 from clew.session.context.summarise import Summariser, SummaryFailed
 from clew.session.host import Host
 from clew.session.prompt.admission import next_row_at

@@ -13,6 +13,7 @@ from typing import Any
 from clew.compaction.budget import Count, Measured, Size, count_of
 from clew.compaction.context import Context
 from clew.compaction.plan import find_branch, plan_compaction
+from clew.compaction.policy import session_policy
 from clew.errors import CompactionError, ContextTooLarge, SessionNotFound
 from clew.long_work import go_through, let_go
 from clew.session.context.compact import Compactor, commit_pruned
@@ -22,7 +23,6 @@ from clew.session.context.context import (
     frame_of,
     load_counted,
     measured_context,
-    session_policy,
 )
 from clew.session.hooks import HookRefused
 from clew.session.host import Host

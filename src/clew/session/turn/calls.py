@@ -10,12 +10,12 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from clew.compaction.policy import session_policy
 from clew.errors import ClewError, InvalidInput, PermissionDenied, ToolFailed
 from clew.live.base import RunningCall
 from clew.permissions.approval_rules import offers_for
 from clew.safe_read import confined
 from clew.session.cancellable import after, run_until
-from clew.session.context.context import session_policy
 from clew.session.context.recall import recall
 from clew.session.hooks import HookRefused
 from clew.session.host import Host

@@ -15,6 +15,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from clew.compaction.context import Context
+from clew.compaction.policy import session_policy
 from clew.errors import ModelFailed
 from clew.failpoints import failpoint
 from clew.providers.base import ModelRequest, ProviderFailure, StepEnd
@@ -170,7 +171,8 @@ class Loop(msgspec.Struct):
         if not asked:
             return End(_FINISH_REASONS.get(end.finish_reason, "done" if form is None else "no_form"))
         # The end of any other step is written with the next call, before which all of it is committed.
-        repeating = repetition_of(made_calls(self.recorder.fold.parts), self.warned)
+        by_result = session_policy(self.host.config, self.config.session).repeats_by_result
+        repeating = repetition_of(made_calls(self.recorder.fold.parts, by_result=by_result), self.warned)
         return None if repeating == "fine" else End("doom" if repeating == "doom" else "warned")
 
     async def _ask(self, verdicts: Sequence[Verdict]) -> tuple[Wait, ...]:
