@@ -279,10 +279,10 @@ def compaction_data_of(
     context: Context, plan: Plan, written: WrittenSummary, warning: str | None, marker_id: str
 ) -> CompactionData:
     """Return the content of the compaction's part."""
-    cut, paired = plan.cut, context.policy.frame == "pair"
+    cut, frame = plan.cut, context.policy.frame
     # The estimated size of the next request, comparable to the size before and to the gauge.
     marker = MessageRow("", "", "assistant", 0, 0, {}, ())
-    sent = summary_messages(Compaction(marker, "", written.text, None, None, paired))
+    sent = summary_messages(Compaction(marker, "", written.text, None, None, frame))
     after = context.estimated_frame + cut.tail_tokens
     after += sum(estimate_message(message, plan.ruler) for message in sent)
     return CompactionData(
@@ -307,7 +307,7 @@ def compaction_data_of(
         focus=plan.focus,
         usage=written.usage,
         model=written.model,
-        frame="pair" if paired else None,
+        frame=frame,
         warning=warning,
         previous_id=context.compaction.marker.id if context.compaction else None,
     )

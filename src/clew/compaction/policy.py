@@ -25,6 +25,7 @@ from clew.config import CompactionConfig, Config, PruningConfig
 from clew.convert import convert, explain_type_error
 from clew.errors import InvalidInput
 from clew.transcript.session import Session
+from clew.transcript.view import Frame
 
 __all__ = ["Policy", "Pruning", "policy_for", "presets", "session_policy"]
 
@@ -35,7 +36,6 @@ _DEFAULT_RESERVE: Final = 20_000
 
 _TailMode = Literal["turns", "tokens"]
 _When = Literal["before_call", "after_turn"]
-_Frame = Literal["single", "pair"]
 
 _MINIMUM: Final = {
     "reserve_tokens": 0,
@@ -87,7 +87,8 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True):
     ``reserve_tokens`` None: the default reserve; ``at_pct`` None: the reserve decides. ``strict``: compaction starts
     above the threshold, not at it. ``between_turns``: a turn is never cut, whatever its size. ``output_chars``: the
     maximum length of a tool output. ``sends_time``: each turn's environment note has the time of day.
-    ``repeats_by_result``: only calls with equal results repeat each other.
+    ``prompts``: what the summariser is asked with. ``repeats_by_result``: only calls with equal results repeat each
+    other.
     """
 
     pruning: Pruning
@@ -96,7 +97,8 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True):
     strict: bool = False
     min_messages: int = 0
     when: _When = "before_call"
-    frame: _Frame = "single"
+    frame: Frame | None = None
+    prompts: Literal["own", "overlay"] = "own"
     tail: _TailMode = "turns"
     between_turns: bool = False
     tail_turns: int = 2

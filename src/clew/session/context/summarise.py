@@ -17,7 +17,7 @@ from clew.compaction.plan import SummaryTask
 from clew.compaction.policy import Policy
 from clew.compaction.record import Strategy
 from clew.compaction.serialise import chunks_of, history_text
-from clew.compaction.summary import SummaryRejected, parse_summary, request_text
+from clew.compaction.summary import SummaryRejected, parse_summary, request_text, system_prompt
 from clew.errors import ClewError, CompactionError
 from clew.long_work import go_through
 from clew.providers.base import ModelRequest, ProviderFailure
@@ -117,7 +117,7 @@ class Summariser:
 
     async def _summarise_chunks(self, task: SummaryTask) -> str | None:
         """Summarise chunk by chunk, each call including the previous summary. None if chunks gain nothing."""
-        overhead = estimate_tokens(len(_request_text("", task))) + task.summary_tokens
+        overhead = estimate_tokens(len(self._request_text("", task))) + task.summary_tokens
         # At least two chunks, as one was too large.
         whole = estimate_tokens(len(await go_through(task.messages, history_text, task.messages)))
         chunk_tokens = min(self._history_tokens(task) - overhead, -(-whole // 2))
@@ -143,9 +143,20 @@ class Summariser:
         info = self._host.providers.info(self._models[0])
         return info.window - min(task.summary_tokens, info.max_output)
 
+    def _request_text(self, history: str, task: SummaryTask) -> str:
+        """Return the request text for the summariser."""
+        return request_text(
+            history,
+            previous=task.previous,
+            focus=task.focus,
+            directives=task.directives,
+            summary_tokens=task.summary_tokens,
+            prompts=self._policy.prompts,
+        )
+
     async def _summarise_once(self, task: SummaryTask, *, sized: bool = True) -> str:
         """Make one summary, with retries: after transient failures, and once after a rejected answer."""
-        text = _request_text(await go_through(task.messages, history_text, task.messages), task)
+        text = self._request_text(await go_through(task.messages, history_text, task.messages), task)
         if sized and estimate_tokens(len(text)) > self._history_tokens(task):
             raise SummaryFailed("the history is larger than the summariser's window", too_large=True)
         if text in self._refused:
@@ -190,7 +201,8 @@ class Summariser:
         agent = (await asyncio.to_thread(self._host.agents, None, None)).get_internal("summary")
         request = ModelRequest(
             model=self._models[0],
-            system=agent.prompt,
+            # A preset's own prompt replaces clew's, never the user's.
+            system=(agent.source == "builtin" and system_prompt(self._policy.prompts)) or agent.prompt,
             messages=[Message("msg_summary", "user", [text_part(text)], {})],
             max_output_tokens=task.summary_tokens,
             temperature=self._policy.temperature,
@@ -227,17 +239,6 @@ def _parse_and_check(answer: str, task: SummaryTask) -> str:
     if tokens > task.summary_tokens * 3 // 2:
         raise SummaryRejected(f"it has about {tokens} tokens; the limit is {task.summary_tokens}")
     return text
-
-
-def _request_text(history: str, task: SummaryTask) -> str:
-    """Return the request text for the summariser."""
-    return request_text(
-        history,
-        previous=task.previous,
-        focus=task.focus,
-        directives=task.directives,
-        summary_tokens=task.summary_tokens,
-    )
 
 
 def _without_outputs(message: Message) -> Message:
