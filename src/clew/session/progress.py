@@ -51,6 +51,10 @@ class Progress:
         self._show(Status("busy", message=message, started_at=self._started_at))
         await self._store_status("compacting")
 
+    def finishing(self, message: str) -> None:
+        """Publish why an aborted run has not ended yet."""
+        self._show(Status("busy", message=message, started_at=self._started_at))
+
     async def running(self) -> None:
         self.begin()
         await self._store_status("running")

@@ -21,6 +21,7 @@ from clew.live.base import Event, LiveStream
 from clew.providers.base import ProviderFailure
 from clew.providers.retry import delay_ms
 from clew.session.cancellable import run_until
+from clew.session.cluster.lease import LEASE_LOST
 from clew.session.context.context_fit import ContextFitter
 from clew.session.host import Host
 from clew.session.progress import Progress
@@ -359,6 +360,9 @@ class Run:
         failpoint("run.before_settle")
         steps = self._first_step
         if self._loop is not None:
+            # Without the lease, another replica has settled the calls.
+            if failure is None and self.signal.reason != LEASE_LOST:
+                failure = await self._loop.finish_calls()
             # A call that did not end normally may still have cost something.
             self._loop.abandon_step(failure)
             steps = self._loop.step
