@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 import clew
 from clew.errors import CompactionError
+from clew.fronts.http.problem import problem as problem_response
 from clew.providers.base import ModelRequest
 from clew.testing.clock import FakeClock
 from clew.testing.scripted import call, fail, hang, say, then
@@ -294,7 +296,7 @@ async def test_then_the_middle_is_dropped_by_rule(tmp_path: Path) -> None:
     ],
 )
 async def test_each_step_can_be_switched_off(tmp_path: Path, off: tuple[str, ...], strategy: str | None) -> None:
-    """Without any of them the turn is refused with a way out, and the text is handed back."""
+    """Source 000:186. Without any of them the turn is refused with ways out, and the text is handed back."""
     config = settings(smart_recovery=dict.fromkeys(off, False), pruning={"enabled": False})
     async with opened(
         tmp_path,
@@ -320,10 +322,37 @@ async def test_each_step_can_be_switched_off(tmp_path: Path, off: tuple[str, ...
             assert (
                 "send less, or choose a model with a larger window, or branch with the newest turns" in error["message"]
             )
+            picked = error["branch"]
+            assert error["ways"] == [
+                {"operation": "prune", "command": f"clew prune {s.id}"},
+                {
+                    "operation": "branch",
+                    "command": f"clew branch {s.id} {picked['from_message_id']} --start {picked['start_message_id']}",
+                },
+                {"operation": "create_session", "command": "clew chat"},
+            ]
             branch = await s.engine.branch(s.id, **error["branch"])
             sent = await s.engine.submit(branch.id, error["text"])
             assert (await sent.wait()).status == "completed"
         await s.is_sound()
+
+
+@pytest.mark.rule("CP-8")
+async def test_a_compaction_by_hand_that_fails_for_size_names_the_ways_out(tmp_path: Path) -> None:
+    """Source 000:186. As a problem over HTTP it has the commands; nothing was written."""
+    config = settings(smart_recovery=dict.fromkeys(("prune_tool_outputs", "chunked_summarize", "drop_middle"), False))
+    async with opened(tmp_path, summaries=at_most(0), config=config) as s:
+        await s.begin()
+        await talk(s, 4, used=100)
+        with pytest.raises(
+            CompactionError, match="prune its tool outputs, branch from a later message, or start"
+        ) as no:
+            await s.engine.compact(s.id)
+        response = problem_response(no.value)
+        problem = json.loads(bytes(response.body))
+        assert (response.status_code, problem["code"]) == (422, "compaction_failed")
+        assert [way["command"].split()[1] for way in problem["ways"]] == ["prune", "branch", "chat"]
+        assert await s.kinds() == ["normal"] * 4
 
 
 @pytest.mark.rule("CP-8")

@@ -26,7 +26,7 @@ from clew.session.context.context import (
 )
 from clew.session.hooks import HookRefused
 from clew.session.host import Host
-from clew.session.progress import Progress
+from clew.session.progress import Progress, ways_out
 from clew.session.prompt.turn_config import TurnConfig, refresh_environment
 from clew.store.base import LineSlice
 from clew.store.unit import AddPruned
@@ -250,7 +250,11 @@ class ContextFitter:
             ways = f"compact the session (compaction is disabled here), {ways}"
         if branch is not None:
             ways += ", or branch with the newest turns"
+        ways += ", or prune tool outputs, or start a new session"
         why = f"the next request needs about {context.size.floor} tokens, but {model} accepts {limit}"
         if by_provider:
             why = f"{model} refused the request of about {context.size.floor} tokens as too large"
-        return ContextTooLarge(f"{why}: {ways}", session_id=self.config.session.id, branch=branch)
+        session_id = self.config.session.id
+        return ContextTooLarge(
+            f"{why}: {ways}", session_id=session_id, branch=branch, ways=ways_out(session_id, branch)
+        )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import msgspec
 
@@ -26,6 +27,7 @@ from clew.session.cancellable import after, run_until
 from clew.session.hooks import HookRefused
 from clew.session.host import Host
 from clew.session.model_calls import ask_text
+from clew.session.progress import ways_out
 from clew.transcript.message import Message
 from clew.transcript.part import output_text, text_part
 from clew.transcript.pruned import Pruned, prune_part
@@ -47,8 +49,8 @@ _MAX_REJECTED = 2
 class SummaryFailed(CompactionError):
     """No summary could be made. ``transient``: a later try may work; ``too_large``: too much for one call."""
 
-    def __init__(self, message: str, *, transient: bool = False, too_large: bool = False) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, *, transient: bool = False, too_large: bool = False, **ids: Any) -> None:
+        super().__init__(message, **ids)
         self.transient = transient
         self.too_large = too_large
 
@@ -108,7 +110,13 @@ class Summariser:
             text = await self._summarise_chunks(task)
             if text is not None:
                 return text, "chunked"
-        raise last
+        session_id = self._session.id
+        raise SummaryFailed(
+            f"{last}: prune its tool outputs, branch from a later message, or start a new session",
+            too_large=True,
+            session_id=session_id,
+            ways=ways_out(session_id, None),
+        )
 
     @property
     def model(self) -> Model:
