@@ -195,7 +195,7 @@ def _environment_note(
 ) -> str | None:
     """Return the note sent before the prompt of a turn that starts now: what differs from the system prompt."""
     now = environment(inputs)
-    # A prompt that is sent anew with this turn is accurate but for the time.
+    # A prompt that is sent again with this turn is accurate, except for the time.
     previous = last.turn.environment if last is not None and frozen is not None else None
     frozen = now if frozen is None else frozen
     if inputs.environment is not None and session_policy(host.config, session).sends_time:
