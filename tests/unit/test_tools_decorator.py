@@ -55,7 +55,6 @@ def test_a_tool_has_what_the_contract_asks_for() -> None:
     """Name, description, limits: from the function, unless said otherwise."""
     made: Tool = plan
     assert (made.name, made.timeout_ms, made.needs_workspace, made.asks_human) == ("plan", 120_000, False, False)
-    assert made.cancel
     assert made.description == "Plan a journey.\n\nMore about it."
     assert (add.name, add.timeout_ms, add.needs_workspace) == ("add-up", 5, True)
 
