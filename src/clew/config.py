@@ -43,6 +43,9 @@ __all__ = [
 _SECRET_NAME: Final = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL", re.ASCII | re.IGNORECASE)
 
 
+_Seconds: TypeAlias = Annotated[float, msgspec.Meta(gt=0)]
+
+
 class SavePolicy(msgspec.Struct, frozen=True, kw_only=True):
     """The time at which a run's chunks are stored.
 
@@ -73,8 +76,8 @@ class CompactionConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The compaction of old history. Defaults come from the preset; a session's own settings take precedence.
 
     The default ``preset`` depends on the store: ``overlay`` for ``jsonl:``, ``checkpoint`` for ``json:``, else
-    ``guide``. ``context_measure="rollup"`` sums the usage of the messages in the model view instead of sizing the
-    next request.
+    ``guide``. ``summary_timeout_s`` limits how long a turn waits for its summary, with all retries and fallbacks.
+    ``context_measure="rollup"`` sums the usage of the messages in the model view instead of sizing the next request.
     """
 
     enabled: bool = True
@@ -84,6 +87,7 @@ class CompactionConfig(msgspec.Struct, frozen=True, kw_only=True):
     tail_budget_pct: float | None = None
     keep_recent_tokens: int | None = None
     retry_on_transient: int = 2
+    summary_timeout_s: _Seconds = 60.0
     smart_recovery: SmartRecovery = SmartRecovery()
     context_measure: Literal["request", "rollup"] = "request"
 
@@ -107,7 +111,6 @@ class PruningConfig(msgspec.Struct, frozen=True, kw_only=True):
     keep_chars: int | None = None
 
 
-_Seconds: TypeAlias = Annotated[float, msgspec.Meta(gt=0)]
 _Count: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
 _Chars: TypeAlias = Annotated[int, msgspec.Meta(ge=4_000, le=1_000_000)]
 

@@ -157,6 +157,8 @@ def texts(messages: Sequence[Message]) -> list[str]:
 def _words(part: Mapping[str, Any]) -> str:
     if part.get("type") == "text":
         text = str(part["text"])
+        if text.startswith("[When this was sent:]"):
+            return ""
         if "<summary>" in text:
             return "summary " + text.split("## Goal\n- ")[1].split("\n")[0]
         return text.split(" ")[0] if len(text) > 40 else text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-import re
+import uuid
 from typing import Any
 
 import pytest
@@ -65,7 +65,9 @@ async def test_any_settled_turn_can_be_forked(open_both: Open) -> None:
         summary, _ = await summarise(s, two, "counted")
         await talk(s, "three")
         fork = await s.engine.fork(first)
-        assert re.fullmatch("fork-[0-9A-Za-z]{8}", fork.label or "")
+        # Source 004:122.
+        assert (fork.label or "").startswith("fork-")
+        assert uuid.UUID((fork.label or "").removeprefix("fork-")).version == 4
         assert transcript(await s.engine.messages(fork.id)) == ["user: one", "assistant: 1"]
         before = await s.engine.fork(second, label="mine")
         assert before.label == "mine"

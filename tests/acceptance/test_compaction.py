@@ -32,6 +32,21 @@ async def test_it_fires_at_the_threshold_and_not_one_token_below(tmp_path: Path,
         await s.is_sound()
 
 
+@pytest.mark.rule("US-3", "CP-1")
+async def test_a_rollup_fires_where_turns_are_tiny(tmp_path: Path) -> None:
+    """Source 000:59-65. A summary may be longer than such turns: what they were billed leaves the sum with them."""
+    async with opened(tmp_path, config=settings(context_measure="rollup")) as s:
+        await s.begin()
+        for n in range(7):
+            s.model.add(answer("ok", 1_500))
+            await s.say(f"hi {n}")
+        await s.say("one more")
+        assert await s.kinds() == [*["normal"] * 6, "compaction", "normal", "normal"]
+        assert (await s.view())[:2] == ["user: summary the goal", "user: hi 5"]
+        assert 2 * 1_500 <= (await s.engine.context(s.id)).used < 4_500
+        await s.is_sound()
+
+
 @pytest.mark.rule("CP-1", "BR-9", "CP-4")
 async def test_a_compaction_for_an_open_turn_lies_between_the_head_and_that_turn(tmp_path: Path) -> None:
     """Its turn is below the old head, the open turn below it, one deeper; the reflog tells of both moves."""

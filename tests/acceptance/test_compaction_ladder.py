@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 import clew
 from clew.errors import CompactionError
+from clew.fronts.http.problem import problem as problem_response
 from clew.providers.base import ModelRequest
 from clew.testing.clock import FakeClock
 from clew.testing.scripted import call, fail, hang, say, then
@@ -113,29 +115,39 @@ async def test_a_wait_that_would_be_too_long_is_not_waited_for(tmp_path: Path) -
 
 
 @pytest.mark.rule("CP-6", "CP-8")
-async def test_a_summariser_that_hangs_is_given_up(tmp_path: Path) -> None:
-    """After a minute, and after what is left of half a minute more; its connections are closed."""
-    clock = FakeClock()
-    async with opened(tmp_path, summaries=Playing(otherwise=hang()), clock=clock) as s:
-        await passing(clock, full(s))
+async def test_a_summariser_that_hangs_holds_a_turn_for_its_configured_time(tmp_path: Path) -> None:
+    """Source 000:185. Once for the whole turn, with retries and in each later step; its connection is closed."""
+    clock, hanging = FakeClock(), Playing(otherwise=hang())
+    config = settings(summary_timeout_s=600, pruning={"enabled": False})
+    async with opened(tmp_path, summaries=hanging, clock=clock, tools=[look], config=config, window=20_000) as s:
+        await s.begin()
+        await s.allow("look")
+        await passing(clock, talk(s, 4, tokens=1_000))
         times: list[float] = []
 
-        def note(entry: Any) -> Any:
-            def play(_: ModelRequest) -> Any:
-                times.append(clock.monotonic_ms())
-                return entry
+        def step(request: ModelRequest) -> Any:
+            times.append(clock.monotonic_ms())
+            return then(call("look", {"n": len(times), "size": 1_500}), usage=Usage(18_900, 5))
 
-            return play
-
-        s.summariser.add(note(hang()), note(hang()))
-        s.model.add(note(answer("done")))
-        assert (await passing(clock, s.say("go"))).status == "completed"
-        first, second, third = times
-        # Fake time goes on while threads work: on a loaded machine by more than the pause between the calls.
-        assert 60_000 <= second - first < 240_000
-        assert third - second < 180_000
-        assert (len(s.summariser.requests), s.summariser.closed_early) == (2, 2)
+        entries: list[Any] = [step, step, step, answer("done", 18_900)]
+        s.model.add(*entries)
+        assert (await passing(clock, s.say("go"), step_ms=5_000)).status == "completed"
+        # Fake time goes on while threads work, by 5 s each time.
+        assert 600_000 <= times[-1] - times[0] < 1_100_000
+        assert (len(hanging.requests), hanging.closed_early) == (1, 1)
         assert await s.kinds() == ["normal"] * 5
+
+
+@pytest.mark.rule("CP-8")
+async def test_the_fallbacks_of_a_summary_share_its_configured_time(tmp_path: Path) -> None:
+    """Source 000:185,188. A chunk that hangs is not called again: the middle is left out as soon as the time is up."""
+    clock = FakeClock()
+    entries = [fail(kind="overflow", text="too long"), say(summary("one chunk")), hang(), hang()]
+    async with opened(tmp_path, summaries=entries, infos=LARGE, clock=clock) as s:
+        await passing(clock, overfull(s))
+        assert (await passing(clock, s.say("go", model="test/model"))).status == "completed"
+        assert len(s.summariser.requests) == 3
+        assert [part["strategy"] for part in await s.parts()] == ["drop_middle"]
 
 
 @pytest.mark.rule("CP-8")
@@ -284,7 +296,7 @@ async def test_then_the_middle_is_dropped_by_rule(tmp_path: Path) -> None:
     ],
 )
 async def test_each_step_can_be_switched_off(tmp_path: Path, off: tuple[str, ...], strategy: str | None) -> None:
-    """Without any of them the turn is refused with a way out, and the text is handed back."""
+    """Source 000:186. Without any of them the turn is refused with ways out, and the text is handed back."""
     config = settings(smart_recovery=dict.fromkeys(off, False), pruning={"enabled": False})
     async with opened(
         tmp_path,
@@ -310,10 +322,37 @@ async def test_each_step_can_be_switched_off(tmp_path: Path, off: tuple[str, ...
             assert (
                 "send less, or choose a model with a larger window, or branch with the newest turns" in error["message"]
             )
+            picked = error["branch"]
+            assert error["ways"] == [
+                {"operation": "prune", "command": f"clew prune {s.id}"},
+                {
+                    "operation": "branch",
+                    "command": f"clew branch {s.id} {picked['from_message_id']} --start {picked['start_message_id']}",
+                },
+                {"operation": "create_session", "command": "clew chat"},
+            ]
             branch = await s.engine.branch(s.id, **error["branch"])
             sent = await s.engine.submit(branch.id, error["text"])
             assert (await sent.wait()).status == "completed"
         await s.is_sound()
+
+
+@pytest.mark.rule("CP-8")
+async def test_a_compaction_by_hand_that_fails_for_size_names_the_ways_out(tmp_path: Path) -> None:
+    """Source 000:186. As a problem over HTTP it has the commands; nothing was written."""
+    config = settings(smart_recovery=dict.fromkeys(("prune_tool_outputs", "chunked_summarize", "drop_middle"), False))
+    async with opened(tmp_path, summaries=at_most(0), config=config) as s:
+        await s.begin()
+        await talk(s, 4, used=100)
+        with pytest.raises(
+            CompactionError, match="prune its tool outputs, branch from a later message, or start"
+        ) as no:
+            await s.engine.compact(s.id)
+        response = problem_response(no.value)
+        problem = json.loads(bytes(response.body))
+        assert (response.status_code, problem["code"]) == (422, "compaction_failed")
+        assert [way["command"].split()[1] for way in problem["ways"]] == ["prune", "branch", "chat"]
+        assert await s.kinds() == ["normal"] * 4
 
 
 @pytest.mark.rule("CP-8")

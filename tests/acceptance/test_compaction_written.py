@@ -18,6 +18,7 @@ from clew.errors import MessageNotFound, SessionBusy
 from clew.testing.clock import FakeClock
 from clew.testing.scripted import Gate, ScriptedModel, call, fail, say, then, wait
 from clew.tools.decorator import tool
+from clew.transcript.repetition import WARNING
 from clew.transcript.session import Model
 from clew.transcript.usage import Usage
 from tests.acceptance.large_talks import THRESHOLD, large, pairs, talk, talk_on
@@ -333,6 +334,55 @@ async def test_a_preset_fires_where_its_source_says(tmp_path: Path, preset: str,
             assert (await s.kinds())[5:-1] == kinds, used
 
 
+@pytest.mark.rule("SP-1", "PR-5", "CP-9")
+async def test_checkpoint_says_the_time_before_each_prompt_and_never_in_the_system_prompt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Source 001:64. Each request begins with the one before it; other presets send no time."""
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    day = 24 * 3_600_000
+    for preset in ("checkpoint", "guide"):
+        clock = FakeClock(now_ms=20_000 * day)
+        async with opened(tmp_path, config=settings(preset=preset), clock=clock) as s:
+            await s.begin()
+            await s.say("one")
+            clock.advance(90 * 60_000)
+            await s.say("two")
+            parts = ([part for one in request.messages for part in one.parts] for request in s.model.requests)
+            first, second = ([part["text"] for part in request if "text" in part] for request in parts)
+            told = [f"[When this was sent:]\nTime: 2024-10-04 {at} (Europe/Berlin)" for at in ("02:00", "03:30")]
+            expected = [told[0], "one", "ok", told[1], "two"] if preset == "checkpoint" else ["one", "ok", "two"]
+            assert (second, second[: len(first)]) == (expected, first)
+            assert len({request.system for request in s.model.requests}) == 1
+            assert "Time: " not in s.model.requests[0].system
+            await s.is_sound()
+
+
+@pytest.mark.rule("RN-2", "CP-9")
+async def test_checkpoint_takes_equal_calls_with_other_results_for_a_circle(tmp_path: Path) -> None:
+    """Source 001:72. Elsewhere a result that changes is progress."""
+    results: list[int] = []
+
+    @clew.tool
+    async def poll() -> int:
+        """Count."""
+        results.append(len(results))
+        return results[-1]
+
+    ended = []
+    for preset in ("checkpoint", "guide"):
+        async with opened(tmp_path, config=settings(preset=preset), tools=[poll]) as s:
+            await s.begin()
+            await s.allow("poll")
+            for _ in range(4):
+                s.model.add(call("poll", {}))
+            s.model.add(answer("done"))
+            ended.append((await s.say("go")).stopped)
+            warned = [text for one in s.model.requests[-1].messages for text in one.texts if text == WARNING]
+            assert len(warned) == len(ended) % 2
+    assert (ended, results) == (["doom_loop", None], [*range(8)])
+
+
 @pytest.mark.rule("CP-9", "CP-3")
 async def test_checkpoint_looks_after_the_turn_and_writes_a_pair(tmp_path: Path) -> None:
     """At 80 % and six messages; four turns stay, both halves of the pair say that they are a summary."""
@@ -355,7 +405,7 @@ async def test_checkpoint_looks_after_the_turn_and_writes_a_pair(tmp_path: Path)
         assert text.parts[0]["text"] == (await s.parts())[0]["summary"]
         assert texts(kept) == pairs(3, 7)
         request = s.summariser.requests[0]
-        assert (request.temperature, request.max_output_tokens) == (0.3, 1_454)
+        assert (request.temperature, request.max_output_tokens) == (0.3, 1_481)
         assert (await s.parts())[0]["frame"] == "pair"
         await s.is_sound()
 

@@ -338,7 +338,7 @@ async def test_a_file_is_kept_once_and_the_model_is_given_its_bytes(open_scenari
         blob = await s.engine.store.find_blob(stored.removeprefix("/api/blobs/"))
         assert blob is not None
         assert blob.data == body
-        assert s.model.requests[0].messages[-1].parts[1]["url"] == url
+        assert s.model.requests[0].messages[-1].parts[-1]["url"] == url
         assert await s.check() == []
 
 

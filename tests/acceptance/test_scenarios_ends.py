@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
 
 import pytest
@@ -45,6 +46,58 @@ async def test_abort_while_streaming_keeps_what_was_said(open_scenario: Open) ->
         assert not await s.engine.abort(s.id)
         await s.prompt("once more")
         assert (await s.transcript())[-1] == "assistant: again"
+        assert await s.check() == []
+
+
+@pytest.mark.rule("SR-3")
+@pytest.mark.parametrize("how", ["async", "thread", "fails"])
+async def test_a_tool_that_is_not_cancelled_finishes_and_its_result_is_stored_as_late(
+    open_scenario: Open, how: str
+) -> None:
+    """Source 000:313. The abort stops the rest at once; the next prompt waits for the result and is sent it."""
+    started, may_end, hung = asyncio.Event(), threading.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def work() -> str:
+        """Pay."""
+        loop.call_soon_threadsafe(started.set)
+        may_end.wait(10)
+        if how == "fails":
+            raise ValueError("no money")
+        return "paid"
+
+    async def work_async() -> str:
+        """Pay."""
+        return await asyncio.to_thread(work)
+
+    pay = clew.tool(name="pay", cancel=False)(work if how == "thread" else work_async)
+
+    @clew.tool
+    async def idle() -> None:
+        """Wait."""
+        try:
+            await asyncio.Event().wait()
+        finally:
+            hung.set()
+
+    async with open_scenario([[call("pay", {}), call("idle", {})], say("fine")], tools=[pay, idle]) as s:
+        await s.begin()
+        await allow(s, "pay", "idle")
+        submission = await s.send("buy")
+        await started.wait()
+        await s.engine.abort(s.id, queue="go_on")
+        await hung.wait()
+        async for status in s.engine.watch_status(s.id):
+            if status.message == "waiting for pay, which cannot be cancelled":
+                break
+        following = await s.send("and?")
+        may_end.set()
+        assert ((await submission.wait()).status, (await following.wait()).status) == ("aborted", "completed")
+        paid = "error: pay failed: ValueError: no money" if how == "fails" else '"paid"'
+        assert (await s.transcript())[1] == f"pay {{}} → {paid}"
+        [part] = [part for one in await s.engine.messages(s.id) for part in one.parts if part["type"] == "tool-pay"]
+        assert part["resultProviderMetadata"]["clew"]["late"] is True
+        assert "paid" in str(s.model.requests[1].messages) or how == "fails"
         assert await s.check() == []
 
 

@@ -102,7 +102,7 @@ async def test_a_session_is_one_file_that_others_can_read(tmp_path: Path) -> Non
 
 @pytest.mark.rule("FS-3", "CP-9")
 async def test_a_checkpoint_stands_before_what_it_kept(tmp_path: Path) -> None:
-    """The preset is this store's own; what a reader builds from the file is what clew sends."""
+    """The preset is this store's own; what a reader builds from the file is what clew sends, but for the time."""
     config = settings(tail_turns=1)
     async with opened(tmp_path, url=f"json:{tmp_path / 'store'}", config=config, window=20_000) as s:
         await s.begin()
@@ -117,9 +117,7 @@ async def test_a_checkpoint_stands_before_what_it_kept(tmp_path: Path) -> None:
     read = reader_001.read_session(tmp_path / "store", session_id)
     context = reader_001.build_context(read)
     assert [role for role, _ in context] == [message.role for message in sent]
-    assert [text for _, text in context[1:]] == [
-        "\n\n".join(part["text"] for part in message.parts if "text" in part) for message in sent[1:]
-    ]
+    assert [text for _, text in context[1:]] == ["\n\n".join(message.texts) for message in sent[1:]]
     flags = [message for message in read["messages"] if message.get("summary")]
     assert [(message["role"], message["synthetic"]) for message in flags] == [("user", True), ("assistant", True)]
 

@@ -424,6 +424,27 @@ async def test_s7_17_the_second_summary_updates_the_first(tmp_path: Path) -> Non
         assert "- alpha\n" in second
 
 
+@pytest.mark.rule("CP-9", "CP-6", "CP-3")
+async def test_overlay_asks_and_frames_as_its_source_does(tmp_path: Path) -> None:
+    """Source 003:97,158-215. History first, then the task with its sections and rules; one line before the markers."""
+    async with compacting(tmp_path, summaries=[say(summary("alpha")), say(summary("alpha and beta"))]) as s:
+        await _twice(tmp_path, s)
+        first, second = (_asked(request) for request in s.summariser.requests)
+        assert s.summariser.requests[0].system.startswith("You summarise the context of an agent.")
+        markers = ("<conversation>", "</conversation>", "<previous-summary>\n## Goal\n- alpha", "RULES:", "- PRESERVE ")
+        rules = ("- ADD ", "- UPDATE Progress", '- UPDATE "Next Steps"', "- PRESERVE the exact", "- REMOVE ")
+        sections = ("## Goal\n[", "### Done\n- [x] [", "### Blocked\n- [", "1. [", "## Critical Context\n- [")
+        for text, known in ((first, (*markers[:2], "Above is", *sections)), (second, (*markers, *rules, *sections))):
+            places = [text.find(one) for one in known]
+            assert places == sorted(places)
+            assert -1 not in places
+        [made] = [part["summary"].rstrip() for part in (await s.parts())[-1:]]
+        framed, *_ = await s.engine.messages(s.id, view="model")
+        assert framed.role == "user"
+        line, rest = framed.parts[0]["text"].split("\n", 1)
+        assert (line[-1], rest) == (":", f"<summary>\n{made}\n</summary>")
+
+
 @pytest.mark.rule("CP-6")
 async def test_s7_18_what_is_summarised_is_flat_text(tmp_path: Path) -> None:
     """With labels, and not as the messages or the records are."""

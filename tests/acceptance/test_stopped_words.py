@@ -269,6 +269,41 @@ async def test_a_subagent_whose_host_was_killed_says_so(open_scenario: Open, tmp
         assert await s.check() == []
 
 
+@pytest.mark.rule("SR-3", "SR-4")
+async def test_a_host_killed_before_a_tool_that_is_not_cancelled_has_finished_leaves_its_effects_unknown(
+    open_scenario: Open, tmp_path: Path
+) -> None:
+    """Source 000:313. What is on disk meanwhile says that the turn was aborted, and nothing about a result."""
+    started, may_end = asyncio.Event(), asyncio.Event()
+
+    @clew.tool(cancel=False)
+    async def pay() -> str:
+        """Pay."""
+        started.set()
+        await may_end.wait()
+        return "paid"
+
+    async with open_scenario([call("pay", {})], tools=[pay]) as s:
+        await s.begin()
+        await allow(s, "pay")
+        submission = await s.send("buy")
+        await started.wait()
+        await s.engine.abort(s.id)
+        async for status in s.engine.watch_status(s.id):
+            if status.message is not None:
+                break
+        await s.engine.backup(tmp_path / "killed.db")
+        may_end.set()
+        await submission.wait()
+    async with open_scenario([say("fine")], url=f"sqlite:///{tmp_path}/killed.db") as s:
+        await s.begin()
+        session_id = (await s.engine.list_sessions()).sessions[-1].id
+        await (await s.engine.submit(session_id, "and?")).wait()
+        [part] = [part for one in await s.engine.messages(session_id) for part in one.parts if "toolCallId" in part]
+        assert (part["state"], part["errorText"]) == ("output-error", BY_USER)
+        assert await s.check() == []
+
+
 @pytest.mark.rule("SR-3")
 @pytest.mark.parametrize("how", ["abort", "interrupt", "timeout", "kill"])
 async def test_whoever_ends_the_parent_both_sides_say_truly_what_ended_the_subagent(

@@ -377,7 +377,8 @@ def test_a_run_that_fails_is_1_and_one_that_does_not_fit_6(say: Say) -> None:
     session_id = talk("word " * 1_200, "two", metadata={"compaction": {"enabled": False}})
     code, out, err = say("rewind", session_id, messages(session_id)[2].id, "--run", "--edit", "word " * 4_800)
     assert (code, out, err.count("\n")) == (6, "", 2)
-    assert f"(use `clew compact {session_id}`)\nthe next request needs about " in err
+    assert f"(use `clew compact {session_id}`, `clew prune {session_id}`, `clew branch {session_id} " in err
+    assert "`clew chat` for a new session)\nthe next request needs about " in err
     assert len(messages(session_id)) == 2
 
 

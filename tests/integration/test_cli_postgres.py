@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
 import re
 import shlex
+import sqlite3
 import subprocess
 from hashlib import sha256
 from pathlib import Path
@@ -133,14 +136,26 @@ def test_commands_read_a_store_in_postgresql_and_name_what_it_cannot_do(
     assert (code, "moved" in out) == (0, True)
     code, out, _ = run("search", "first", "--store", postgres_store_url)
     assert (code, "first" in out) == (0, True)
-    for words, instead in (
-        (("backup", str(tmp_path / "copy")), "pg_dump"),
-        (("ledger", str(tmp_path / "ledger.db")), "clew convert"),
-    ):
-        code, out, err = run(*words, "--store", postgres_store_url)
-        assert (code, out) == (7, "")
-        assert instead in err
-        assert password not in err
+    code, out, err = run("backup", str(tmp_path / "copy"), "--store", postgres_store_url)
+    assert (code, out) == (7, "")
+    assert "pg_dump" in err
+    assert password not in err
+
+
+@pytest.mark.rule("EV-6")
+def test_the_ledger_of_a_store_in_postgresql_is_written_too(run: Run, tmp_path: Path, postgres_store_url: str) -> None:
+    """Source 004:21. With the ids of the store, and the same columns as that of a file."""
+    asyncio.run(fill(postgres_store_url))
+    file = tmp_path / "ledger.db"
+    assert run("ledger", str(file), "--store", postgres_store_url) == (0, f"{file}\n", "")
+    _, out, _ = run("ls", "--json", "--store", postgres_store_url)
+    listed = {one["id"]: one["agent"] for one in json.loads(out)["sessions"]}
+    with contextlib.closing(sqlite3.connect(file)) as ledger:
+        assert dict(ledger.execute("SELECT id, persona FROM sessions WHERE kind = 'chat'")) == listed
+        turns, roots, counted = ledger.execute(
+            "SELECT count(*), count(root_turn_id), count(total_tokens) FROM turns"
+        ).fetchone()
+        assert turns == roots == counted > 0
 
 
 @pytest.mark.rule("RP-4")

@@ -213,6 +213,17 @@ async def test_models_and_agents() -> None:
         assert {"assistant", "explore"} <= {agent["name"] for agent in agents}
 
 
+@pytest.mark.rule("CP-6")
+async def test_the_summariser_is_listed_as_a_subagent_that_is_not_inspectable() -> None:
+    """Source 000:180. It has no tools, and is apart from the agents that a session can use."""
+    async with served() as client:
+        internal = (await client.get("/api/agents")).json()["internal"]
+        assert [(one["name"], one["mode"], one["inspectable"], one["tools"]) for one in internal] == [
+            ("summary", "subagent", False, []),
+            ("title", "subagent", False, []),
+        ]
+
+
 async def test_a_file_goes_in_by_value_and_comes_out_as_a_blob() -> None:
     """The stored part names the blob; its bytes come back as they were, never as a page of ours."""
     async with served(say("seen")) as client:

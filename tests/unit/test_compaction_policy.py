@@ -36,7 +36,8 @@ def test_the_guide_preset_has_the_figures_of_its_source() -> None:
         strict=False,
         min_messages=0,
         when="before_call",
-        frame="single",
+        frame=None,
+        prompts="own",
         tail="turns",
         tail_turns=2,
         tail_budget_pct=0.25,
@@ -54,7 +55,7 @@ def test_the_guide_preset_has_the_figures_of_its_source() -> None:
 
 @pytest.mark.rule("CP-9", "PR-3")
 def test_the_checkpoint_preset_has_the_figures_of_its_source() -> None:
-    """80 %, six messages, four turns without a share, after the turn, never fatal; two passes of pruning."""
+    """80 %, six messages, four turns without a share, after the turn, never fatal; two passes of pruning; the time."""
     assert policy("checkpoint") == Policy(
         preset="checkpoint",
         pruning=Pruning(soft_pct=0.3, hard_pct=0.5, strict=True, over_chars=49_999, min_total_chars=50_000),
@@ -68,6 +69,8 @@ def test_the_checkpoint_preset_has_the_figures_of_its_source() -> None:
         temperature=0.3,
         max_steps=10,
         output_chars=60_000,
+        sends_time=True,
+        repeats_by_result=False,
     )
 
 
@@ -76,7 +79,15 @@ def test_the_presets_that_keep_tokens_have_the_figures_of_their_sources() -> Non
     """003 reserves 16,384 and keeps 20,000; 004 keeps 30,000. Both fire above the threshold only."""
     pruning = Pruning(hard_pct=0.6, until_pct=0.4)
     assert [policy("overlay"), policy("turn")] == [
-        Policy(preset="overlay", pruning=pruning, reserve_tokens=16_384, strict=True, tail="tokens"),
+        Policy(
+            preset="overlay",
+            pruning=pruning,
+            reserve_tokens=16_384,
+            strict=True,
+            tail="tokens",
+            frame="marked",
+            prompts="overlay",
+        ),
         Policy(
             preset="turn", pruning=pruning, strict=True, tail="tokens", between_turns=True, keep_recent_tokens=30_000
         ),
@@ -124,6 +135,8 @@ def test_a_session_that_names_another_preset_starts_from_it() -> None:
         reserve_tokens=16_384,
         strict=True,
         tail="tokens",
+        frame="marked",
+        prompts="overlay",
     )
 
 

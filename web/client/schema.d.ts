@@ -20,21 +20,23 @@ export interface AddedRule {
   workspace?: string | null;
 }
 
-/** The available agents. `notices` report unusable manifests, with the reason. */
+/** The available agents. `notices` report unusable manifests, with the reason. `internal` are the subagents that clew itself calls, for summaries and titles. No session can use them. */
 export interface AgentList {
   agents: AgentShape[];
   notices: string[];
+  internal?: AgentShape[];
 }
 
 /** An agent that a session can use. */
 export interface AgentShape {
   name: string;
   description: string;
-  mode: "internal" | "primary" | "subagent";
+  mode: "primary" | "subagent";
   model: Model | null;
   tools: string[] | null;
   max_steps: number;
   source: "builtin" | "project" | "user";
+  inspectable?: boolean;
 }
 
 /** A person's decision on all pending approval requests, or on the listed ones. */

@@ -136,6 +136,10 @@ class AgentCatalog:
         offered = (agent for agent in self._agents.values() if agent.mode != "internal")
         return tuple(sorted(offered, key=lambda agent: (order[agent.source], agent.name)))
 
+    def internal(self) -> tuple[Agent, ...]:
+        """Return the agents that only clew calls, by name."""
+        return tuple(agent for _, agent in sorted(self._agents.items()) if agent.mode == "internal")
+
     def subagents(self) -> tuple[Agent, ...]:
         """Return the agents the task tool may start, in the order of :meth:`list`."""
         return tuple(agent for agent in self.list() if agent.mode == "subagent")

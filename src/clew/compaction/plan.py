@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from clew.compaction.budget import DEFAULT_RULER, Ruler, estimate_message, estimate_tokens
+from clew.compaction.budget import DEFAULT_RULER, Ruler, estimate_message, estimate_tokens, rollup_used
 from clew.compaction.context import Context
 from clew.compaction.cut import Cut, plan_cut
 from clew.compaction.directive import Directive, directives_of, with_directives
@@ -138,18 +138,20 @@ def plan_compaction(
     must = force or context.overflows
     available = limit - fixed - cut.tail_tokens - (0 if must else min(window.reserve, limit // 10))
     fresh = sum(estimate_message(message, ruler) for message in cut.summarised)
+    # What leaves the view is measured as the threshold is: by a rollup, short turns free what they were billed.
+    freed = fresh if policy.measure == "request" else max(fresh, rollup_used(cut.summarised))
     # With directives and files, a summary must still be smaller than what it replaces.
-    cap = min(cap, available * 2 // 3, (fresh + size.summary) * 3 // 5)
+    cap = min(cap, available * 2 // 3, (freed + size.summary) * 3 // 5)
     if cap < _MIN_SUMMARY_TOKENS:
         return None
-    if auto and not must and fresh <= max(cap // 2, usable // 20):
+    if auto and not must and freed <= max(cap // 2, usable // 20):
         # The gain is so small that the next call would need a compaction again, so keep the current summary.
         return None
     return Plan(
         session_id=session_id,
         cut=_absolute(cut, context),
         summary_tokens=cap,
-        replaced_tokens=fresh + size.summary,
+        replaced_tokens=freed + size.summary,
         summarised_tokens=fresh,
         tokens_before=context.estimated,
         auto=auto,
@@ -277,10 +279,10 @@ def compaction_data_of(
     context: Context, plan: Plan, written: WrittenSummary, warning: str | None, marker_id: str
 ) -> CompactionData:
     """Return the content of the compaction's part."""
-    cut, paired = plan.cut, context.policy.frame == "pair"
+    cut, frame = plan.cut, context.policy.frame
     # The estimated size of the next request, comparable to the size before and to the gauge.
     marker = MessageRow("", "", "assistant", 0, 0, {}, ())
-    sent = summary_messages(Compaction(marker, "", written.text, None, None, paired))
+    sent = summary_messages(Compaction(marker, "", written.text, None, None, frame))
     after = context.estimated_frame + cut.tail_tokens
     after += sum(estimate_message(message, plan.ruler) for message in sent)
     return CompactionData(
@@ -305,7 +307,7 @@ def compaction_data_of(
         focus=plan.focus,
         usage=written.usage,
         model=written.model,
-        frame="pair" if paired else None,
+        frame=frame,
         warning=warning,
         previous_id=context.compaction.marker.id if context.compaction else None,
     )

@@ -4,32 +4,38 @@ A preset has the parameters of one source for compaction and pruning; all are in
 
 The session's settings override the user's, and those override the preset. A session that names a preset other than the
 user's starts from that preset, because the user's values were chosen for another one. ``enabled``,
-``retry_on_transient``, ``smart_recovery`` and ``context_measure`` are in no preset and always apply.
+``retry_on_transient``, ``summary_timeout_s``, ``smart_recovery`` and ``context_measure`` are in no preset and always
+apply.
 """
 
 from __future__ import annotations
 
+import functools
+import logging
 import tomllib
 from collections.abc import Mapping
 from fractions import Fraction
-from functools import cache
 from importlib.resources import files
+from math import ceil
 from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
-from clew.config import CompactionConfig, PruningConfig
+from clew.config import CompactionConfig, Config, PruningConfig
 from clew.convert import convert, explain_type_error
 from clew.errors import InvalidInput
+from clew.transcript.session import Session
+from clew.transcript.view import Frame
 
-__all__ = ["Policy", "Pruning", "policy_for", "presets"]
+__all__ = ["Policy", "Pruning", "policy_for", "presets", "session_policy"]
+
+log = logging.getLogger("clew.context")
 
 _DEFAULT_RESERVE: Final = 20_000
 """Tokens reserved for the answer, or the model's maximum output if that is less."""
 
 _TailMode = Literal["turns", "tokens"]
 _When = Literal["before_call", "after_turn"]
-_Frame = Literal["single", "pair"]
 
 _MINIMUM: Final = {
     "reserve_tokens": 0,
@@ -80,7 +86,9 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True):
 
     ``reserve_tokens`` None: the default reserve; ``at_pct`` None: the reserve decides. ``strict``: compaction starts
     above the threshold, not at it. ``between_turns``: a turn is never cut, whatever its size. ``output_chars``: the
-    maximum length of a tool output.
+    maximum length of a tool output. ``sends_time``: each turn's environment note has the time of day.
+    ``prompts``: what the summariser is asked with. ``repeats_by_result``: only calls with equal results repeat each
+    other.
     """
 
     pruning: Pruning
@@ -89,7 +97,8 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True):
     strict: bool = False
     min_messages: int = 0
     when: _When = "before_call"
-    frame: _Frame = "single"
+    frame: Frame | None = None
+    prompts: Literal["own", "overlay"] = "own"
     tail: _TailMode = "turns"
     between_turns: bool = False
     tail_turns: int = 2
@@ -97,12 +106,13 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True):
     keep_recent_tokens: int = 20_000
     summary_tokens: int = 2_048
     temperature: float = 0.2
-    timeout_ms: int = 60_000
     max_steps: int = 100
     output_chars: int = 30_000
+    sends_time: bool = False
+    repeats_by_result: bool = True
 
 
-@cache
+@functools.cache
 def presets() -> Mapping[str, Preset]:
     """Return the presets of ``presets.toml``, by name."""
     text = files(__package__).joinpath("presets.toml").read_text("utf-8")
@@ -120,6 +130,7 @@ class Policy(Preset, frozen=True, kw_only=True):
     enabled: bool = True
     prunes: bool = True
     retry_on_transient: int = 2
+    timeout_ms: int = 60_000
     prune_tool_outputs: bool = True
     chunked_summarize: bool = True
     drop_middle: bool = True
@@ -173,11 +184,31 @@ def policy_for(config: CompactionConfig, pruning: PruningConfig, session: Mappin
         enabled=merged.enabled,
         prunes=merged_pruning.enabled,
         retry_on_transient=merged.retry_on_transient,
+        timeout_ms=ceil(merged.summary_timeout_s * 1000),
         prune_tool_outputs=merged.smart_recovery.prune_tool_outputs,
         chunked_summarize=merged.smart_recovery.chunked_summarize,
         drop_middle=merged.smart_recovery.drop_middle,
         measure=merged.context_measure,
     )
+
+
+def session_policy(config: Config, session: Session) -> Policy:
+    """Return the settings in force for a session: its own, then the user's, then the preset's.
+
+    Settings are checked when they are set. A session with invalid ones must still work.
+    """
+    if session.compaction is not None:
+        try:
+            return policy_for(config.compaction, config.pruning, session.compaction)
+        except InvalidInput as error:
+            log.warning("ignored the invalid compaction settings of session %s: %s", session.id, error)
+    return _default_policy(config.compaction, config.pruning)
+
+
+@functools.lru_cache(maxsize=8)
+def _default_policy(compaction: CompactionConfig, pruning: PruningConfig) -> Policy:
+    """Return the policy without session settings; cached, as every turn needs it several times."""
+    return policy_for(compaction, pruning, None)
 
 
 def _tail_mode(settings: Mapping[str, Any]) -> _TailMode | None:

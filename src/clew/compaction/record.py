@@ -9,7 +9,7 @@ import msgspec
 from clew.compaction.directive import Directive
 from clew.transcript.part import COMPACTION_PART
 from clew.transcript.usage import Usage
-from clew.transcript.view import Split
+from clew.transcript.view import Frame, Split
 
 __all__ = ["CompactionData", "Range", "Strategy", "to_part"]
 
@@ -51,7 +51,7 @@ class CompactionData(msgspec.Struct, frozen=True, kw_only=True):
     focus: str | None = None
     usage: Usage | None = None
     model: str | None = None
-    frame: Literal["pair"] | None = None
+    frame: Frame | None = None
     warning: str | None = None
     previous_id: str | None = None
     more_read_files: int | None = None

@@ -22,7 +22,7 @@ from clew.compaction.serialise import without_tags
 from clew.errors import CompactionError
 from clew.transcript.message import Message
 
-__all__ = ["SummaryRejected", "check_smaller", "mechanical_summary", "parse_summary", "request_text"]
+__all__ = ["SummaryRejected", "check_smaller", "mechanical_summary", "parse_summary", "request_text", "system_prompt"]
 
 _LINE_LIMITS: Final = ((24, 600), (12, 400), (8, 240), (5, 160), (3, 120), (2, 80), (1, 60), (1, 24))
 """Lines per section and characters per line, from largest to smallest."""
@@ -45,33 +45,47 @@ class SummaryRejected(CompactionError):
 
 
 @cache
-def _texts() -> dict[str, str]:
+def _texts(prompts: str) -> dict[str, str]:
     texts = tomllib.loads(files_of_package(__package__).joinpath("summary.toml").read_text("utf-8"))
-    return {name: text.strip() for name, text in texts.items()}
+    texts |= texts.get(prompts, {})
+    return {name: text.strip() for name, text in texts.items() if isinstance(text, str)}
+
+
+def system_prompt(prompts: str) -> str | None:
+    """Return the summariser's system prompt if a preset has its own; else it is the agent's."""
+    return _texts(prompts).get("system")
 
 
 def request_text(
-    history: str, *, previous: str | None, focus: str | None, directives: Sequence[Directive], summary_tokens: int
+    history: str,
+    *,
+    previous: str | None,
+    focus: str | None,
+    directives: Sequence[Directive],
+    summary_tokens: int,
+    prompts: str = "own",
 ) -> str:
-    """Return the summariser's request: the task, the format, and the history between tags."""
-    texts = _texts()
-    pieces = [texts["update" if previous else "new"], texts["material"], texts["format"]]
-    pieces.append(
+    """Return the summariser's request: the task, the format, and the history between tags; ``overlay``: that first."""
+    texts = _texts(prompts)
+    task = [texts["update" if previous else "new"], texts["material"], texts["format"]]
+    task.append(
         f"Stay below {summary_tokens} tokens, which is about {summary_tokens * 3} characters. Keep paths, names and "
         "error messages exactly as they stand."
     )
     if directives:
         quotes = "\n".join(without_tags(quoted(one)) for one in directives)
-        pieces.append(
+        task.append(
             "The user said the following. Where it still holds it belongs under Constraints & Preferences, verbatim "
             f"and in quotes:\n<directives>\n{quotes}\n</directives>"
         )
     if focus:
-        pieces.append(f"The user asks that the summary pay special attention to this: {without_tags(focus)}")
+        task.append(f"The user asks that the summary pay special attention to this: {without_tags(focus)}")
+    material = [f"<conversation>\n{history}\n</conversation>"]
     if previous:
         before = without_tags(FILE_TAGS.sub("", previous)).strip()
-        pieces.append(f"<previous-summary>\n{before}\n</previous-summary>")
-    pieces.append(f"<conversation>\n{history}\n</conversation>")
+        summary = f"<previous-summary>\n{before}\n</previous-summary>"
+        material = [*material, summary] if prompts == "overlay" else [summary, *material]
+    pieces = [*material, *task] if prompts == "overlay" else [*task, *material]
     return "\n\n".join(pieces) + "\n"
 
 

@@ -55,7 +55,8 @@ FAILURES: Final[Mapping[str, FailureMessage]] = {
     ),
     "too_large": FailureMessage(
         "The request is too large for the model.",
-        "Compact the conversation, send less, or choose a model with a larger context window.",
+        "Compact the conversation, prune its tool outputs, send less, choose a model with a larger context window, "
+        "branch from a later message, or start a new session.",
     ),
     "no_model": FailureMessage("{provider} has no model with that name.", "Choose another model."),
     "request_refused": FailureMessage(
@@ -70,7 +71,8 @@ FAILURES: Final[Mapping[str, FailureMessage]] = {
     "model_failed": FailureMessage("The model could not answer.", "Try again, or choose another model.", again=True),
     "context_too_large": FailureMessage(
         "The conversation does not fit the model’s context window.",
-        "Compact the conversation, send less, or choose a model with a larger context window.",
+        "Compact the conversation, prune its tool outputs, send less, choose a model with a larger context window, "
+        "branch from a later message, or start a new session.",
     ),
     "compaction_failed": FailureMessage(
         "The earlier turns could not be summarised.", "Try again, or choose another model.", again=True

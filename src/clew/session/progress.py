@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -13,7 +14,7 @@ from clew.store.unit import EpochIs, SetTurn, Unit
 from clew.transcript.turn import SHOWN_ERROR_KEYS
 from clew.transcript.turn_state import TurnStatus
 
-__all__ = ["Progress", "problem_of"]
+__all__ = ["Progress", "problem_of", "ways_out"]
 
 
 class Progress:
@@ -51,6 +52,10 @@ class Progress:
         self._show(Status("busy", message=message, started_at=self._started_at))
         await self._store_status("compacting")
 
+    def finishing(self, message: str) -> None:
+        """Publish why an aborted run has not ended yet."""
+        self._show(Status("busy", message=message, started_at=self._started_at))
+
     async def running(self) -> None:
         self.begin()
         await self._store_status("running")
@@ -65,10 +70,22 @@ class Progress:
         self._host.live.publish(Event("status", data))
 
 
+def ways_out(session_id: str, branch: Mapping[str, Any] | None) -> list[dict[str, str]]:
+    """Return what a person can do about a session that no summary makes fit: operations, with their commands.
+
+    ``branch`` are the arguments of a branch with the newest turns that fit; without one the person picks a message.
+    """
+    picked = branch or {"from_message_id": "MESSAGE", "start_message_id": "MESSAGE"}
+    copy = f"clew branch {session_id} {picked['from_message_id']} --start {picked['start_message_id']}"
+    commands = {"prune": f"clew prune {session_id}", "branch": copy, "create_session": "clew chat"}
+    return [{"operation": operation, "command": command} for operation, command in commands.items()]
+
+
 def problem_of(error: BaseException) -> dict[str, Any]:
     """Return a failure as it is stored and published."""
     if isinstance(error, ContextTooLarge):
-        return {"code": error.code, "message": str(error), "branch": error.ids.get("branch")}
+        ways = {"ways": error.ids["ways"]} if "ways" in error.ids else {}
+        return {"code": error.code, "message": str(error), "branch": error.ids.get("branch"), **ways}
     if isinstance(error, ClewError):
         ids: dict[str, Any] = {name: error.ids[name] for name in SHOWN_ERROR_KEYS if name in error.ids}
         return {"code": error.code, "message": str(error), **ids}

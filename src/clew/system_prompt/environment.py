@@ -20,10 +20,12 @@ from clew.system_prompt.git import find_git_state
 from clew.system_prompt.inputs import Environment
 from clew.transcript.session import Model
 
-__all__ = ["collect_environment", "date_and_zone", "environment_change", "mentions_media"]
+__all__ = ["collect_environment", "date_and_zone", "environment_change", "mentions_media", "time_of_day"]
 
 _LOCALTIME = Path("/etc/localtime")
 _CHANGE_HEADING: Final = "[The environment has changed:]"
+_TIME_HEADING: Final = "[When this was sent:]"
+_TIME: Final = "Time"
 _NONE: Final = "none"
 
 
@@ -56,6 +58,12 @@ def date_and_zone(now_ms: int, zone: str | None = None, environ: Mapping[str, st
     """Return the day (``YYYY-MM-DD``) at a time, and the name of its time zone; UTC if none is known."""
     name, info = _find_zone(zone, environ)
     return datetime.fromtimestamp(now_ms / 1000.0, info).date().isoformat(), name
+
+
+def time_of_day(now_ms: int, zone: str) -> str:
+    """Return the line of a note that says when a turn began. It is in no prompt: each call would change that."""
+    _, info = _find_zone(zone, {})
+    return f"{_TIME}: {datetime.fromtimestamp(now_ms / 1000.0, info):%Y-%m-%d %H:%M} ({zone})"
 
 
 def _find_zone(zone: str | None, environ: Mapping[str, str]) -> tuple[str, tzinfo]:
@@ -91,13 +99,15 @@ def environment_change(now: str, frozen: str, previous: str | None) -> str | Non
     turn. It is repeated while the prompt is inaccurate, because an earlier notice may have been summarised.
     """
     current, shown, before = _facts(now), _facts(frozen), _facts(previous or "")
+    before.pop(_TIME, None)
     changed = {name for name in current.keys() | shown.keys() if current.get(name) != shown.get(name)}
     # A value that matches the prompt again has to be announced once, if the previous notice differed.
     changed |= {name for name, value in before.items() if value != shown.get(name, _NONE)}
     if not changed:
         return None
     names = [name for name in (current | shown | before) if name in changed]
-    return "\n".join([_CHANGE_HEADING, *(f"{name}: {current.get(name, _NONE)}" for name in names)])
+    heading = _TIME_HEADING if changed == {_TIME} else _CHANGE_HEADING
+    return "\n".join([heading, *(f"{name}: {current.get(name, _NONE)}" for name in names)])
 
 
 def mentions_media(section: str) -> bool:

@@ -54,6 +54,7 @@ class FunctionTool:
         asks_human: bool = False,
         preview: PreviewOf | None = None,
         capabilities: Capabilities | None = None,
+        cancel: bool = True,
     ) -> None:
         self.name: str = name if name is not None else str(getattr(function, "__name__", ""))
         self.description = description or inspect.getdoc(function) or ""
@@ -62,6 +63,8 @@ class FunctionTool:
         self.asks_human = asks_human
         self.preview = preview
         self.capabilities = capabilities
+        self.cancel = cancel
+        """False: an abort does not cancel a call that has begun; its result is stored once it has ended."""
         if not _NAME.fullmatch(self.name):
             raise TypeError(f"a tool cannot be called {self.name!r}; use 1 to 64 of A-Z a-z 0-9 _ -")
         if not self.description:
@@ -111,7 +114,7 @@ class FunctionTool:
                     async for result in generator:
                         _report(result, context)
             elif inspect.isgeneratorfunction(self._function):
-                result = await run_in_thread(_drain, self._function(**values), context)
+                result = await run_in_thread(_drain, self._function(**values), context, cancel=self.cancel)
             else:
                 result = await run_in_thread(self._function, **values)
                 if inspect.isawaitable(result):
@@ -123,11 +126,12 @@ class FunctionTool:
         return await to_output(result, context, self.name)
 
 
-def _drain(generator: Generator[Any, Any, Any], context: ToolContext) -> Any:
-    """Run a generator and return its last value, or the one it returns. An abort ends it between two values."""
+def _drain(generator: Generator[Any, Any, Any], context: ToolContext, *, cancel: bool) -> Any:
+    """Run a generator and return its last value, or the one it returns. With ``cancel`` an abort ends it between two
+    values."""
     result: Any = None
     with contextlib.closing(generator):
-        while not context.signal.aborted:
+        while not (cancel and context.signal.aborted):
             try:
                 result = next(generator)
             except StopIteration as end:
@@ -157,11 +161,12 @@ def tool(
     asks_human: bool = False,
     preview: PreviewOf | None = None,
     capabilities: Capabilities | None = None,
+    cancel: bool = True,
 ) -> Callable[[Callable[..., Any]], FunctionTool]: ...
 
 
 def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
-    """Make a tool of a function: ``@tool``, or ``@tool(timeout_ms=…, targets=…, capabilities=…)``."""
+    """Make a tool of a function: ``@tool``, or ``@tool(timeout_ms=…, targets=…, capabilities=…, cancel=…)``."""
     if function is not None:
         return FunctionTool(function)
     return partial(FunctionTool, **options)

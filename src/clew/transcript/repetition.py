@@ -2,7 +2,7 @@
 
 A pattern is one call, or a cycle of two or three, made three times in a row with the same results each time. It adds a
 warning to the conversation; another repetition after that ends the turn. Any other call resets the count. A result that
-changes is progress, so polling until something happens is not a repetition.
+changes is progress, so polling until something happens is not a repetition, unless a preset compares calls alone.
 """
 
 from __future__ import annotations
@@ -20,20 +20,22 @@ __all__ = ["WARNING", "Pattern", "find_pattern", "made_calls", "repetition_of"]
 _REPEATS: Final = 3
 _MAX_LENGTH: Final = 3
 WARNING: Final = (
-    "The last tool calls repeat what was done before, with the same results. Do something else: change the arguments, "
+    "The last tool calls only repeat what was done before. Do something else: change the arguments, "
     "use another tool, or say what is in the way."
 )
 
 Pattern = tuple[str, ...]
-"""The calls of one round, each as a digest of its tool, arguments and result."""
+"""The calls of one round, each as the digest of :func:`made_calls`."""
 
 
-def made_calls(parts: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return the digest of each call in these parts, in order."""
+def made_calls(parts: Iterable[Mapping[str, Any]], *, by_result: bool = True) -> list[str]:
+    """Return the digest of each call in these parts, in order; with its result unless ``by_result`` is False."""
     calls = []
     for part in parts:
         if is_call(part):
-            content = (tool_name(part), input_of(part), state_of(part), output_of(part), error_text(part))
+            content: tuple[Any, ...] = (tool_name(part), input_of(part))
+            if by_result:
+                content += (state_of(part), output_of(part), error_text(part))
             calls.append(hashlib.sha256(msgspec.json.encode(content, order="deterministic")).hexdigest()[:32])
     return calls
 

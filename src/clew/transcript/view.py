@@ -8,7 +8,7 @@ its turn continued, people see all of the step and a model none of it (``Turn.un
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal, get_args
 
 import msgspec
 
@@ -22,6 +22,7 @@ from clew.transcript.turn_state import OPEN
 
 __all__ = [
     "Compaction",
+    "Frame",
     "Split",
     "annotate",
     "compaction_data",
@@ -45,7 +46,12 @@ _FRAME = (
     "Earlier parts of this conversation have been condensed. What follows stands for them; "
     "the messages after it are kept word for word.\n\n<summary>\n{summary}\n</summary>"
 )
+_MARKED_FRAME = (
+    "Everything said here before this point was compacted. This summary replaces it:\n<summary>\n{summary}\n</summary>"
+)
 _NONE: Final[Mapping[int, Pruned]] = {}
+Frame = Literal["pair", "marked"]
+"""How a summary is sent, if not in clew's own words: as a pair of messages, or only between markers."""
 
 
 class Split(msgspec.Struct, frozen=True):
@@ -63,7 +69,7 @@ class Compaction(msgspec.Struct, frozen=True):
     summary: str
     tail_start_id: str | None
     split: Split | None
-    paired: bool = False
+    frame: Frame | None = None
 
 
 def find_compaction(line: Sequence[LineTurn]) -> Compaction | None:
@@ -92,10 +98,9 @@ def read_compaction(row: MessageRow, turn_id: str) -> Compaction | None:
         # With an unreadable split the whole message is sent.
         split = None
     tail = data.get("tail_start_id")
-    summary = str(data.get("summary", ""))
-    return Compaction(
-        row, turn_id, summary, tail if isinstance(tail, str) else None, split, data.get("frame") == "pair"
-    )
+    summary, frame = str(data.get("summary", "")), data.get("frame")
+    known: Frame | None = frame if frame in get_args(Frame) else None
+    return Compaction(row, turn_id, summary, tail if isinstance(tail, str) else None, split, known)
 
 
 def visible_view(line: Sequence[LineTurn]) -> list[Message]:
@@ -159,12 +164,13 @@ def _model_view(
 def summary_messages(compaction: Compaction) -> list[Message]:
     """Return the summary as the model reads it: a framed user message, or a boundary and the summary."""
     metadata = {"turn_id": compaction.turn_id, "synthetic": True, "summary": True}
-    if compaction.paired:
+    if compaction.frame == "pair":
         return [
             Message(f"{compaction.marker.id}-boundary", "user", [text_part(_BOUNDARY)], metadata),
             Message(compaction.marker.id, "assistant", [text_part(compaction.summary)], metadata),
         ]
-    text = _FRAME.format(summary=compaction.summary)
+    frame = _FRAME if compaction.frame is None else _MARKED_FRAME
+    text = frame.format(summary=compaction.summary.rstrip() if compaction.frame else compaction.summary)
     return [Message(compaction.marker.id, "user", [text_part(text)], metadata)]
 
 

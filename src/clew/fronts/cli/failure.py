@@ -11,14 +11,18 @@ from clew.fronts.failure_messages import failure_message
 __all__ = ["failure_text"]
 
 _MAX_CHARS: Final = 300
+_WAYS_OUT: Final = (
+    "use `clew compact {session}`, `clew prune {session}`, `clew branch {session} MESSAGE --start MESSAGE`, or "
+    "`clew chat` for a new session"
+)
 _COMMANDS: Final = {
-    "context_too_large": "use `clew compact {session}`",
-    "too_large": "use `clew compact {session}`",
+    "context_too_large": _WAYS_OUT,
+    "too_large": _WAYS_OUT,
     "no_key": "see `clew models`; choose with --model",
 }
 _KEYS: Final = {
-    "context_too_large": "/compact, or /new for a new session",
-    "too_large": "/compact, or /new for a new session",
+    "context_too_large": "/compact, /prune, /branch, or /new for a new session",
+    "too_large": "/compact, /prune, /branch, or /new for a new session",
     "no_key": "see `clew models`; choose with /model",
 }
 

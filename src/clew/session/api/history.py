@@ -116,7 +116,7 @@ class History(EnginePart):
         )
 
     async def fork(self, turn_id: str, *, label: str | None = None, text: str | None = None) -> Session:
-        """Create a branch at a turn, also at one with children; its label is ``fork-…`` by default.
+        """Create a branch at a turn, also at one with children; its label is ``fork-<uuid>`` by default.
 
         A settled turn can be forked while its session runs. ``text`` is its first prompt, and is run.
         """

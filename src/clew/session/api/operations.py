@@ -41,19 +41,25 @@ class AgentShape(msgspec.Struct, frozen=True):
 
     name: str
     description: str
-    mode: Literal["primary", "subagent", "internal"]
+    mode: Literal["primary", "subagent"]
     model: Model | None
     tools: tuple[str, ...] | None
     max_steps: int
     """The agent's own limit, or that of the store's preset."""
     source: Literal["builtin", "user", "project"]
+    inspectable: bool = True
+    """False: its work is shown to people only as its result."""
 
 
 class AgentList(msgspec.Struct, frozen=True):
-    """The available agents. ``notices`` report unusable manifests, with the reason."""
+    """The available agents. ``notices`` report unusable manifests, with the reason.
+
+    ``internal`` are the subagents that clew itself calls, for summaries and titles. No session can use them.
+    """
 
     agents: tuple[AgentShape, ...]
     notices: tuple[str, ...]
+    internal: tuple[AgentShape, ...] = ()
 
 
 class ReplicaShape(msgspec.Struct, frozen=True):
@@ -98,16 +104,20 @@ class Operations(Sessions, Runs, History, Permissions, Transfer, Files, SavedPro
         # The limit of sessions without a preset of their own. If the config named none, it has the store's default.
         preset = presets()[self._host.config.compaction.preset or "guide"]
         limit = self._host.choices.max_steps or preset.max_steps
-        shown, notices = [], [*catalog.notices]
-        for agent in catalog.list():
+        shown: list[AgentShape] = []
+        notices = [*catalog.notices]
+        internal = catalog.internal()
+        for agent in (*catalog.list(), *internal):
             model = None
             try:
                 model = self._host.providers.parse(agent.model) if agent.model is not None else None
             except Invalid as error:
                 notices.append(f"{agent.path}: its model cannot be used; {error}")
-            values = {"model": model, "max_steps": agent.max_steps or limit}
+            mode = "subagent" if agent.mode == "internal" else agent.mode
+            values = {"model": model, "max_steps": agent.max_steps or limit, "mode": mode}
             shown.append(convert({**msgspec.structs.asdict(agent), **values}, AgentShape))
-        return AgentList(tuple(shown), tuple(notices))
+        offered = len(shown) - len(internal)
+        return AgentList(tuple(shown[:offered]), tuple(notices), tuple(shown[offered:]))
 
     async def blob(self, sha256: str) -> Blob:
         """Return the bytes of a file that a message refers to."""

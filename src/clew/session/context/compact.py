@@ -14,6 +14,7 @@ import msgspec
 
 from clew.compaction import plan as plans
 from clew.compaction.context import Context
+from clew.compaction.policy import session_policy
 from clew.compaction.record import to_part
 from clew.compaction.summary import SummaryRejected
 from clew.errors import ClewError, RunAborted, SessionBusy
@@ -23,7 +24,7 @@ from clew.long_work import go_through, let_go
 from clew.session.acquire.live_sessions import LiveSessions, Occupancy
 from clew.session.affected_tree import AffectedTree, load_affected, load_deeper
 from clew.session.cancellable import run_until
-from clew.session.context.context import load_context, load_idle_context, session_policy
+from clew.session.context.context import load_context, load_idle_context
 from clew.session.context.summarise import Summariser, SummaryFailed
 from clew.session.host import Host
 from clew.session.prompt.admission import next_row_at
@@ -56,12 +57,16 @@ class Compacted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Compactor:
-    """The executor of one session's compaction plans. ``waiting`` is called with the reason for a delay."""
+    """The executor of one session's compaction plans. ``waiting`` is called with the reason for a delay.
+
+    Failing summaries delay it by the configured time in all, however many it tries.
+    """
 
     def __init__(self, host: Host, session: Session, waiting: Callable[[str], Awaitable[None]]) -> None:
         self._host = host
         self._session = session
         self._waiting = waiting
+        self._wasted_ms = 0.0
 
     async def compact(self, context: Context, plan: plans.Plan, *, epoch: int, open_turn: Turn | None) -> Compacted:
         """Run a plan. Raise ``CompactionError`` if no summary can be had, ``HookRefused`` if a hook refuses it."""
@@ -91,7 +96,10 @@ class Compactor:
         task = await go_through(plan.cut.summarised, report)
         turn_id = open_turn.id if open_turn is not None else None
         model, policy = context.frame.model, context.policy
-        summariser = Summariser(self._host, self._session, model, policy, self._waiting, turn_id=turn_id)
+        began, left_ms = self._host.clock.monotonic_ms(), policy.timeout_ms - self._wasted_ms
+        summariser = Summariser(
+            self._host, self._session, model, policy, self._waiting, time_ms=left_ms, turn_id=turn_id
+        )
         try:
             # A summary by rule quotes the user's requests, and the text of a file is not one.
             expanded = await with_files(self._host.store, task.messages, None, self._session.owner)
@@ -99,6 +107,7 @@ class Compactor:
             by = str(summariser.model)
             return plans.written_by_model(text, task, plan, strategy, summariser.usage, by), plan.cut.warning
         except (SummaryFailed, SummaryRejected) as failure:
+            self._wasted_ms += self._host.clock.monotonic_ms() - began
             too_large = isinstance(failure, SummaryFailed) and failure.too_large
             if not context.policy.drop_middle or not (too_large or plan.must):
                 # It still fits for now: the turn continues as it is, and the next one tries again.

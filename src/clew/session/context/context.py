@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -11,9 +10,8 @@ import msgspec
 from msgspec.structs import replace
 
 from clew.compaction.context import Context, ContextReport, RequestFrame, report
-from clew.compaction.policy import Policy, policy_for
-from clew.config import CompactionConfig, Config, PruningConfig
-from clew.errors import InvalidInput, RowUndecodable
+from clew.compaction.policy import Policy, session_policy
+from clew.errors import RowUndecodable
 from clew.long_work import FEW, run_for_prompt, run_long
 from clew.providers.evidence import digest_messages
 from clew.session.host import Host
@@ -36,7 +34,6 @@ __all__ = [
     "load_idle_context",
     "load_report",
     "measured_context",
-    "session_policy",
 ]
 
 log = logging.getLogger("clew.context")
@@ -45,25 +42,6 @@ _REPORT_TURNS: Final = 8
 """Turns read for a quick report; if they are not enough, all are read."""
 _MEASURED_TURNS: Final = 3
 """Turns with steps from which the tokens per character are estimated; also how many turns to search above the line."""
-
-
-def session_policy(config: Config, session: Session) -> Policy:
-    """Return the settings in force for a session: its own, then the user's, then the preset's.
-
-    Settings are checked when they are set. A session with invalid ones must still work.
-    """
-    if session.compaction is not None:
-        try:
-            return policy_for(config.compaction, config.pruning, session.compaction)
-        except InvalidInput as error:
-            log.warning("ignored the invalid compaction settings of session %s: %s", session.id, error)
-    return _default_policy(config.compaction, config.pruning)
-
-
-@functools.lru_cache(maxsize=8)
-def _default_policy(compaction: CompactionConfig, pruning: PruningConfig) -> Policy:
-    """Return the policy without session settings; cached, as every turn needs it several times."""
-    return policy_for(compaction, pruning, None)
 
 
 def frame_of(config: TurnConfig) -> RequestFrame:

@@ -13,6 +13,7 @@ from typing import Any
 from clew.compaction.budget import Count, Measured, Size, count_of
 from clew.compaction.context import Context
 from clew.compaction.plan import find_branch, plan_compaction
+from clew.compaction.policy import session_policy
 from clew.errors import CompactionError, ContextTooLarge, SessionNotFound
 from clew.long_work import go_through, let_go
 from clew.session.context.compact import Compactor, commit_pruned
@@ -22,11 +23,10 @@ from clew.session.context.context import (
     frame_of,
     load_counted,
     measured_context,
-    session_policy,
 )
 from clew.session.hooks import HookRefused
 from clew.session.host import Host
-from clew.session.progress import Progress
+from clew.session.progress import Progress, ways_out
 from clew.session.prompt.turn_config import TurnConfig, refresh_environment
 from clew.store.base import LineSlice
 from clew.store.unit import AddPruned
@@ -63,6 +63,7 @@ class ContextFitter:
         self._turn = turn
         self._epoch = epoch
         self._progress = progress
+        self._compactor = Compactor(host, config.session, progress.compacting)
         self._line: LineSlice | None = None
         self._counted = counted
         self._measured: Measured | None = None
@@ -220,8 +221,7 @@ class ContextFitter:
             if flush is not None:
                 # The marker may refer to parts of the message in progress, which must be stored before it.
                 await flush()
-            compactor = Compactor(self._host, self.config.session, self._progress.compacting)
-            await compactor.compact(context, plan, epoch=self._epoch, open_turn=self._turn)
+            await self._compactor.compact(context, plan, epoch=self._epoch, open_turn=self._turn)
         except (CompactionError, HookRefused) as error:
             log.warning("session %s continues uncompacted: %s", self.config.session.id, error)
             await self._progress.running()
@@ -250,7 +250,11 @@ class ContextFitter:
             ways = f"compact the session (compaction is disabled here), {ways}"
         if branch is not None:
             ways += ", or branch with the newest turns"
+        ways += ", or prune tool outputs, or start a new session"
         why = f"the next request needs about {context.size.floor} tokens, but {model} accepts {limit}"
         if by_provider:
             why = f"{model} refused the request of about {context.size.floor} tokens as too large"
-        return ContextTooLarge(f"{why}: {ways}", session_id=self.config.session.id, branch=branch)
+        session_id = self.config.session.id
+        return ContextTooLarge(
+            f"{why}: {ways}", session_id=session_id, branch=branch, ways=ways_out(session_id, branch)
+        )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import msgspec
 
@@ -17,7 +18,7 @@ from clew.compaction.plan import SummaryTask
 from clew.compaction.policy import Policy
 from clew.compaction.record import Strategy
 from clew.compaction.serialise import chunks_of, history_text
-from clew.compaction.summary import SummaryRejected, parse_summary, request_text
+from clew.compaction.summary import SummaryRejected, parse_summary, request_text, system_prompt
 from clew.errors import ClewError, CompactionError
 from clew.long_work import go_through
 from clew.providers.base import ModelRequest, ProviderFailure
@@ -26,6 +27,7 @@ from clew.session.cancellable import after, run_until
 from clew.session.hooks import HookRefused
 from clew.session.host import Host
 from clew.session.model_calls import ask_text
+from clew.session.progress import ways_out
 from clew.transcript.message import Message
 from clew.transcript.part import output_text, text_part
 from clew.transcript.pruned import Pruned, prune_part
@@ -36,8 +38,8 @@ __all__ = ["Summariser", "SummaryFailed"]
 
 log = logging.getLogger("clew.compaction")
 
-_MAX_WAIT_MS = 30_000
-"""Maximum delay of the waiting turn by transient failures, pauses and retries together."""
+_MAX_RETRY_MS = 30_000
+"""Maximum time from the first transient failure of a call to the end of its last retry."""
 _MAX_CHUNKS = 64
 """Calls for one summary. A history that needs more is not summarised in chunks."""
 _STUB_CHARS = 400
@@ -47,14 +49,17 @@ _MAX_REJECTED = 2
 class SummaryFailed(CompactionError):
     """No summary could be made. ``transient``: a later try may work; ``too_large``: too much for one call."""
 
-    def __init__(self, message: str, *, transient: bool = False, too_large: bool = False) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, *, transient: bool = False, too_large: bool = False, **ids: Any) -> None:
+        super().__init__(message, **ids)
         self.transient = transient
         self.too_large = too_large
 
 
 class Summariser:
-    """The writer of summaries, using the cheap model of the provider of ``model``, or that model itself."""
+    """The writer of summaries, using the cheap model of the provider of ``model``, or that model itself.
+
+    All its calls together, with retries and fallbacks, end within ``time_ms``, however the provider hangs.
+    """
 
     def __init__(
         self,
@@ -64,6 +69,7 @@ class Summariser:
         policy: Policy,
         waiting: Callable[[str], Awaitable[None]],
         *,
+        time_ms: float,
         turn_id: str | None = None,
     ) -> None:
         self._host = host
@@ -74,7 +80,9 @@ class Summariser:
         cheap = host.providers.info(model).summariser
         self._models = [own] if cheap is None or cheap == own else [cheap, own]
         self.usage = Usage()
-        self._until: float | None = None
+        self._time_ms = time_ms
+        self._deadline = host.clock.monotonic_ms() + time_ms
+        self._retry_until: float | None = None
         self._refused: set[str] = set()
 
     async def summarise(self, task: SummaryTask) -> tuple[str, Strategy]:
@@ -102,7 +110,13 @@ class Summariser:
             text = await self._summarise_chunks(task)
             if text is not None:
                 return text, "chunked"
-        raise last
+        session_id = self._session.id
+        raise SummaryFailed(
+            f"{last}: prune its tool outputs, branch from a later message, or start a new session",
+            too_large=True,
+            session_id=session_id,
+            ways=ways_out(session_id, None),
+        )
 
     @property
     def model(self) -> Model:
@@ -111,7 +125,7 @@ class Summariser:
 
     async def _summarise_chunks(self, task: SummaryTask) -> str | None:
         """Summarise chunk by chunk, each call including the previous summary. None if chunks gain nothing."""
-        overhead = estimate_tokens(len(_request_text("", task))) + task.summary_tokens
+        overhead = estimate_tokens(len(self._request_text("", task))) + task.summary_tokens
         # At least two chunks, as one was too large.
         whole = estimate_tokens(len(await go_through(task.messages, history_text, task.messages)))
         chunk_tokens = min(self._history_tokens(task) - overhead, -(-whole // 2))
@@ -137,15 +151,26 @@ class Summariser:
         info = self._host.providers.info(self._models[0])
         return info.window - min(task.summary_tokens, info.max_output)
 
+    def _request_text(self, history: str, task: SummaryTask) -> str:
+        """Return the request text for the summariser."""
+        return request_text(
+            history,
+            previous=task.previous,
+            focus=task.focus,
+            directives=task.directives,
+            summary_tokens=task.summary_tokens,
+            prompts=self._policy.prompts,
+        )
+
     async def _summarise_once(self, task: SummaryTask, *, sized: bool = True) -> str:
         """Make one summary, with retries: after transient failures, and once after a rejected answer."""
-        text = _request_text(await go_through(task.messages, history_text, task.messages), task)
+        text = self._request_text(await go_through(task.messages, history_text, task.messages), task)
         if sized and estimate_tokens(len(text)) > self._history_tokens(task):
             raise SummaryFailed("the history is larger than the summariser's window", too_large=True)
         if text in self._refused:
             raise SummaryFailed("the summariser has already refused this text as too large", too_large=True)
         attempt, rejected = 1, 0
-        self._until = None
+        self._retry_until = None
         while True:
             try:
                 return _parse_and_check(await self._call(text, task), task)
@@ -171,9 +196,9 @@ class Summariser:
         """Wait before a retry; raise after too many tries, or if the turn would have to wait too long."""
         wait = delay_ms(error, attempt, self._host.chance()) if attempt <= self._policy.retry_on_transient else None
         now = self._host.clock.monotonic_ms()
-        if self._until is None:
-            self._until = now + _MAX_WAIT_MS
-        if wait is None or now + wait >= self._until:
+        if self._retry_until is None:
+            self._retry_until = min(now + _MAX_RETRY_MS, self._deadline)
+        if wait is None or now + wait >= self._retry_until:
             raise SummaryFailed(f"the summariser failed: {error}", transient=True) from error
         log.info("session %s: a summary failed and is retried: %s", self._session.id, error)
         await self._waiting(f"summarising failed; retrying in {max(1, round(wait / 1000))} s")
@@ -184,15 +209,17 @@ class Summariser:
         agent = (await asyncio.to_thread(self._host.agents, None, None)).get_internal("summary")
         request = ModelRequest(
             model=self._models[0],
-            system=agent.prompt,
+            # A preset's own prompt replaces clew's, never the user's.
+            system=(agent.source == "builtin" and system_prompt(self._policy.prompts)) or agent.prompt,
             messages=[Message("msg_summary", "user", [text_part(text)], {})],
             max_output_tokens=task.summary_tokens,
             temperature=self._policy.temperature,
         )
-        timeout_ms: float = self._policy.timeout_ms
-        if self._until is not None:
-            # A retry may only use the remaining time.
-            timeout_ms = min(timeout_ms, self._until - self._host.clock.monotonic_ms())
+        # A retry may only use the remaining time, and so may each chunk.
+        until = self._deadline if self._retry_until is None else self._retry_until
+        timeout_ms = until - self._host.clock.monotonic_ms()
+        if timeout_ms <= 0:
+            raise SummaryFailed(f"there was no summary within {self._time_ms / 1000:g} s", transient=True)
         try:
             answer = ask_text(self._host, self._session, "summary", request, turn_id=self._turn_id)
             reading = await run_until(answer, after(self._host.clock, timeout_ms), grace_s=1)
@@ -220,17 +247,6 @@ def _parse_and_check(answer: str, task: SummaryTask) -> str:
     if tokens > task.summary_tokens * 3 // 2:
         raise SummaryRejected(f"it has about {tokens} tokens; the limit is {task.summary_tokens}")
     return text
-
-
-def _request_text(history: str, task: SummaryTask) -> str:
-    """Return the request text for the summariser."""
-    return request_text(
-        history,
-        previous=task.previous,
-        focus=task.focus,
-        directives=task.directives,
-        summary_tokens=task.summary_tokens,
-    )
 
 
 def _without_outputs(message: Message) -> Message:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Final
+from uuid import uuid4
 
 import msgspec
 
@@ -84,7 +85,7 @@ class Branching:
 
     async def fork(self, turn_id: str, *, label: str | None = None, text: str | None = None) -> Session:
         """Create a session that branches at a turn, even while a run follows it; ``text`` is its first prompt."""
-        changes = _check_metadata({"label": label if label is not None else f"fork-{self._host.mint.turn()[-8:]}"})
+        changes = _check_metadata({"label": label if label is not None else f"fork-{uuid4()}"})
         store = self._host.store
         session_id = (await get_turn(store, ids.check_turn_id(turn_id))).session_id
         async with self._sessions.lock(session_id):

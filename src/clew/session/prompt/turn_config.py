@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from clew.agents.catalog import AgentCatalog
 from clew.agents.manifest import Agent
+from clew.compaction.policy import session_policy
 from clew.errors import ClewError, Invalid, InvalidInput, RowUndecodable
 from clew.providers.base import NO_MODEL, ModelInfo, ToolSchema
 from clew.providers.evidence import encode_tools, tools_digest
@@ -23,7 +24,7 @@ from clew.session.turn.structured_output import StructuredOutput
 from clew.store.base import Moment, Store
 from clew.store.unit import PutPrompt
 from clew.system_prompt.assemble import SystemPrompt, assemble, sections_of
-from clew.system_prompt.environment import collect_environment, environment_change, mentions_media
+from clew.system_prompt.environment import collect_environment, environment_change, mentions_media, time_of_day
 from clew.system_prompt.inputs import Delegate, Environment, Instruction, PromptInputs
 from clew.system_prompt.instructions import load_instructions
 from clew.system_prompt.sections import environment
@@ -180,7 +181,6 @@ async def resolve(
         environment=replace(surroundings.environment, model=str(chosen), variant=chosen.variant, media=media),
         tools=schemas,
     )
-    now = environment(inputs)
     return TurnConfig(
         session=session,
         agent=manifest,
@@ -195,11 +195,24 @@ async def resolve(
         inputs=inputs,
         system_prompt=assemble(replace(inputs, frozen_environment=frozen)),
         fallback_for=fallback_for,
-        change=environment_change(now, frozen, last.turn.environment) if last and frozen is not None else None,
+        change=_environment_note(host, session, inputs, last_environment.last, frozen),
         permit=await load_permit(host, session, manifest.rules, attended=attended, parent=parent),
         attended=attended,
         depth=depth,
     )
+
+
+def _environment_note(
+    host: Host, session: Session, inputs: PromptInputs, last: LineTurn | None, frozen: str | None
+) -> str | None:
+    """Return the note sent before the prompt of a turn that starts now: what differs from the system prompt."""
+    now = environment(inputs)
+    # A prompt that is sent again with this turn is accurate, except for the time.
+    previous = last.turn.environment if last is not None and frozen is not None else None
+    frozen = now if frozen is None else frozen
+    if inputs.environment is not None and session_policy(host.config, session).sends_time:
+        now += "\n" + time_of_day(host.clock.now_ms(), inputs.environment.zone)
+    return environment_change(now, frozen, previous)
 
 
 def _select_tools(

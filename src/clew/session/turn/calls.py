@@ -10,12 +10,12 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from clew.compaction.policy import session_policy
 from clew.errors import ClewError, InvalidInput, PermissionDenied, ToolFailed
 from clew.live.base import RunningCall
 from clew.permissions.approval_rules import offers_for
 from clew.safe_read import confined
 from clew.session.cancellable import after, run_until
-from clew.session.context.context import session_policy
 from clew.session.context.recall import recall
 from clew.session.hooks import HookRefused
 from clew.session.host import Host
@@ -126,6 +126,8 @@ class Caller:
         self._spawn_child = spawn_child
         self._schedule_turn = schedule_turn
         self.state: dict[str, Any] = {}
+        self._unfinished: dict[str, asyncio.Task[None]] = {}
+        self._late: asyncio.Queue[c.Chunk | PutBlob | None] = asyncio.Queue()
         self._turn_id = turn_id
         # Above the default only where one output still leaves half of the window free, at four characters a token.
         preset = session_policy(host.config, config.session).output_chars
@@ -213,12 +215,13 @@ class Caller:
 
         A result that waited for a slower call would be lost if that one was lost, and its call repeated.
         """
-        slots = asyncio.Semaphore(MAX_CALLS_AT_ONCE)
+        slots, begun = asyncio.Semaphore(MAX_CALLS_AT_ONCE), set[str]()
         results: asyncio.Queue[c.Chunk | PutBlob | None] = asyncio.Queue()
 
         async def run_one(call: Call) -> None:
             try:
                 async with slots:
+                    begun.add(call.id)
                     results.put_nowait(await self._execute(call, results.put_nowait))
             finally:
                 results.put_nowait(None)
@@ -235,9 +238,24 @@ class Caller:
             for task in tasks:
                 task.result()
         finally:
-            for task in tasks:
-                # A tool that ignores cancellation is not awaited, and its output is dropped.
-                task.cancel()
+            for call, task in zip(calls, tasks, strict=True):
+                if call.id in begun and not task.done() and not getattr(call.tool, "cancel", True):
+                    self._unfinished[call.id], self._late = task, results
+                else:
+                    # A tool that ignores cancellation is not awaited, and its output is dropped.
+                    task.cancel()
+
+    @property
+    def unfinished(self) -> tuple[str, ...]:
+        """The calls that an abort did not cancel, because their tools are declared so."""
+        return tuple(self._unfinished)
+
+    async def finish(self) -> list[c.Chunk | PutBlob]:
+        """Wait for the calls that were not cancelled, each at most for its timeout, and return what they gave."""
+        ids, _ = set(self._unfinished), await asyncio.wait(self._unfinished.values())
+        self._unfinished = {}
+        given = [self._late.get_nowait() for _ in range(self._late.qsize())]
+        return [one for one in given if isinstance(one, PutBlob) or (one and getattr(one, "tool_call_id", None) in ids)]
 
     async def _execute(self, call: Call, show: Callable[[c.Chunk | PutBlob], None]) -> c.Chunk:
         name = call.tool.name
@@ -279,6 +297,8 @@ class Caller:
             self._report_running(call, None)
         if took >= _REPORT_AFTER_MS:
             about["took_ms"] = took
+        if self._signal.aborted:
+            about["late"] = True
         if about:
             result = msgspec.structs.replace(result, provider_metadata={OWN: about})
         value = ToolCallValue(self.config.session.id, call.id, name, call.args)

@@ -12,13 +12,13 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from clew.compaction.policy import session_policy
 from clew.errors import ClewError, InvalidInput, NothingToContinue
 from clew.session.acquire.acquire import plan_acquire
 from clew.session.acquire.live_sessions import LiveSessions
 from clew.session.acquire.loaded_session import LoadedSession, load_session_state
 from clew.session.acquire.prepare import prepare_session, settle_startable
 from clew.session.affected_tree import AffectedTree, load_affected_above, load_newest_turn
-from clew.session.context.context import session_policy
 from clew.session.head_move import load_move, plan_restart
 from clew.session.host import Host
 from clew.session.prompt.admission import synthetic_row

@@ -15,7 +15,8 @@ from typing import Any, Final, Literal
 import msgspec
 
 from clew.compaction.context import Context
-from clew.errors import ModelFailed
+from clew.compaction.policy import session_policy
+from clew.errors import ModelFailed, StorageFull
 from clew.failpoints import failpoint
 from clew.providers.base import ModelRequest, ProviderFailure, StepEnd
 from clew.providers.evidence import encode_tools, request_digest, tools_digest
@@ -35,6 +36,7 @@ from clew.store.unit import FinishStep, PutBlob, PutCall, RecordStep, RecordUsag
 from clew.transcript import chunk as c
 from clew.transcript.message import Message, copied
 from clew.transcript.model_call import ModelCall
+from clew.transcript.part import call_id_of, tool_name
 from clew.transcript.repetition import Pattern, made_calls, repetition_of
 from clew.transcript.turn import Step
 from clew.transcript.usage import Usage
@@ -113,6 +115,18 @@ class Loop(msgspec.Struct):
         else:
             await self.recorder.send(output)
 
+    async def finish_calls(self) -> StorageFull | None:
+        """Record what the calls give that an abort does not cancel, once all have ended; return a failure to do so."""
+        if unfinished := self.caller.unfinished:
+            names = [tool_name(part) for part in self.recorder.fold.parts if call_id_of(part) in unfinished]
+            self.progress.finishing(f"waiting for {', '.join(names)}, which cannot be cancelled")
+            try:
+                for output in await self.caller.finish():
+                    await self._record_output(output)
+            except StorageFull as full:
+                return full
+        return None
+
     async def plan_call(self, context: Context) -> ModelCall:
         """Prepare the first step without calling the model; return the row of its call, which the caller stores."""
         request = self.request = await self._prepare_request(context)
@@ -170,7 +184,8 @@ class Loop(msgspec.Struct):
         if not asked:
             return End(_FINISH_REASONS.get(end.finish_reason, "done" if form is None else "no_form"))
         # The end of any other step is written with the next call, before which all of it is committed.
-        repeating = repetition_of(made_calls(self.recorder.fold.parts), self.warned)
+        by_result = session_policy(self.host.config, self.config.session).repeats_by_result
+        repeating = repetition_of(made_calls(self.recorder.fold.parts, by_result=by_result), self.warned)
         return None if repeating == "fine" else End("doom" if repeating == "doom" else "warned")
 
     async def _ask(self, verdicts: Sequence[Verdict]) -> tuple[Wait, ...]:

@@ -14,13 +14,14 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from clew.compaction.policy import session_policy
 from clew.errors import ContextTooLarge, ModelFailed
 from clew.failpoints import failpoint
 from clew.live.base import Event, LiveStream
 from clew.providers.base import ProviderFailure
 from clew.providers.retry import delay_ms
 from clew.session.cancellable import run_until
-from clew.session.context.context import session_policy
+from clew.session.cluster.lease import LEASE_LOST
 from clew.session.context.context_fit import ContextFitter
 from clew.session.host import Host
 from clew.session.progress import Progress
@@ -87,7 +88,8 @@ class Run:
         self._resumption = resumption
         self._first_step = acquired.steps
         limit = config.agent.max_steps or host.choices.max_steps
-        self._max_steps = limit or session_policy(host.config, config.session).max_steps
+        self._policy = session_policy(host.config, config.session)
+        self._max_steps = limit or self._policy.max_steps
         self._progress = Progress(host, self.session_id, self.turn.id, acquired.epoch)
         began = self._progress.begin
         self._caller = Caller(host, config, self.signal, spawn_child, schedule_turn, acquired.turn.id, began)
@@ -202,7 +204,7 @@ class Run:
                 recorder.write(self._start_chunk())
                 return await self._settle(recorder, None, failure)
             if end is not None and end.reason == "warned":
-                warned = find_pattern(made_calls(recorder.fold.parts))
+                warned = find_pattern(made_calls(recorder.fold.parts, by_result=self._policy.repeats_by_result))
                 await self._add_notice(recorder, WARNING, {"warned": warned})
             elif end is not None and end.reason == "no_form" and self.turn.reminded < MAX_REMINDERS:
                 await self._add_notice(recorder, REMINDER, {"reminded": self.turn.reminded + 1})
@@ -358,6 +360,9 @@ class Run:
         failpoint("run.before_settle")
         steps = self._first_step
         if self._loop is not None:
+            # Without the lease, another replica has settled the calls.
+            if failure is None and self.signal.reason != LEASE_LOST:
+                failure = await self._loop.finish_calls()
             # A call that did not end normally may still have cost something.
             self._loop.abandon_step(failure)
             steps = self._loop.step

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Final
 
 import clew
@@ -20,7 +21,7 @@ from clew.session.history.check import check as judge
 from clew.session.history.convert import convert as move
 from clew.session.history.convert_shared import EVENT_LOG
 from clew.session.history.repair import repair as repair_store
-from clew.store.location import Memory, PostgresDatabase, parse_url
+from clew.store.location import Memory, PostgresDatabase, SqliteFile, parse_url
 from clew.transcript.rule import KeptRule
 
 __all__ = ["backup", "check", "convert", "demo", "ledger", "rebuild", "replicas"]
@@ -113,8 +114,21 @@ async def ledger(file: Path, /, *, store: Store = None) -> None:
     Example: clew ledger ~/ledger.db
     """
     async with open_file(store) as engine:
-        await engine.write_ledger(file)
+        if isinstance(parse_url(store or default_store_url()), SqliteFile):
+            await engine.write_ledger(file)
+        else:
+            await _write_ledger_of_copy(engine, file)
     print(file)
+
+
+async def _write_ledger_of_copy(engine: clew.Engine, file: Path) -> None:
+    """Write the ledger of another kind of store, by a copy of it in SQLite."""
+    with TemporaryDirectory(prefix="clew-ledger-") as folder:
+        async with clew.open(f"sqlite:///{folder}/copy.db", triggers=False) as copy:
+            done = await move(engine.store, copy.store, copy.mint, copy.clock.now_ms())
+            await copy.write_ledger(file)
+    for damage in done.damaged:
+        print(f"clew: session {damage.session_id} is not in the ledger: {damage.what}", file=sys.stderr)
 
 
 async def rebuild(target: Path, /, *, store: Store = None, json: Json = False) -> int:

@@ -81,9 +81,12 @@ async def agents(*, store: Store = None, json: Json = False) -> None:
     # Agents depend on the settings and the folder, not on a store.
     async with clew.open("memory:", config="user") as engine:
         found = await engine.agents(Path.cwd())
-    width = max(len(agent.name) for agent in found.agents)
+    shown = [*found.agents, *found.internal]
+    width = max(len(agent.name) for agent in shown)
     lines = [
-        f"{agent.name:<{width}}  {agent.mode:<8}  {agent.source:<7}  {agent.description}" for agent in found.agents
+        f"{agent.name:<{width}}  {agent.mode:<8}  {agent.source:<7}  {agent.description}"
+        + ("" if agent.inspectable else " (not inspectable)")
+        for agent in shown
     ]
     show(json, found, [*lines, *([""] if found.notices else []), *found.notices])
 
