@@ -325,6 +325,6 @@ def test_nothing_is_kept_or_given_while_others_may_have_written() -> None:
 def test_it_is_known_of_every_write_what_it_touches() -> None:
     """A write that is added is named here: one that is in no table makes the store forget the line."""
     known = {*kept_lines._TOUCHED, u.MoveHead}
-    forgets = {u.MoveTurn, u.InsertSession, u.DeleteSession, u.CopyLine}
+    forgets = {u.MoveTurn, u.InsertSession, u.DeleteSession, u.BeginDeletion, u.CopyLine}
     every = {kind for kind in vars(u).values() if isinstance(kind, type) and issubclass(kind, u.Write)}
     assert every - {u.Write, u.SharedWrite} - known == forgets

@@ -51,7 +51,7 @@ _TOUCHED: Final[dict[type[u.Write], Callable[[Any], Iterable[str]]]] = {
     **dict.fromkeys((u.InsertMessage, u.OpenTurn, u.SetEpoch, u.SetRunner, u.PutCall), _nothing),
     **dict.fromkeys((u.PatchSession, u.SetTitle, u.PutPrompt, u.PutBlob, u.LinkBlob, u.PutProjectRules), _nothing),
     **dict.fromkeys((u.AddEvent, u.PutSchedule, u.DropSchedule, u.PutWebhook, u.DropWebhook), _nothing),
-    **dict.fromkeys((u.JoinReplica, u.BeatReplica, u.LeaveReplica), _nothing),
+    **dict.fromkeys((u.JoinReplica, u.BeatReplica, u.LeaveReplica, u.DeletePortion, u.FinishCopy), _nothing),
 }
 """The turns and messages whose rows a write changes. After any other one the line is not known any more."""
 

@@ -75,15 +75,19 @@ class SearchIndex:
             self._forget([message_id])
             self.note([message_id])
 
-    def forget_session(self, session_id: str) -> None:
-        """Remove a session from the index before it is deleted, which also deletes its ``search_docs`` and
-        ``search_marks``.
+    def forget_session(self, session_id: str) -> bool:
+        """Remove some parts of a session from the index before they are deleted; return whether there are more.
 
         FTS5 only marks entries as deleted; the words leave the file when its segments are merged.
         """
-        if self._used and self._sql.first("any_search_doc_of", {"id": session_id}) is not None:
-            for name in ("unindex_session", "merge_search_index"):
-                self._unindex(name, {"id": session_id})
+        docs = [row[0] for row in self._sql.rows("next_search_docs", {"id": session_id})] if self._used else []
+        if docs:
+            ids = {"docs": rows.encode(docs)}
+            self._unindex("unindex_docs", ids)
+            self._sql.run("delete_docs", ids)
+            if len(docs) < BATCH:
+                self._unindex("merge_search_index", {})
+        return len(docs) == BATCH
 
     # Indexing
 
