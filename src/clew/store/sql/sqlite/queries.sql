@@ -121,6 +121,13 @@ WHERE session_id = :id
 SELECT session_id FROM session_state
 WHERE unfinished_since IS NOT NULL ORDER BY session_id
 
+-- name: names_of_unfinished
+-- What the rows of such sessions are named by.
+SELECT session_id FROM session_state WHERE unfinished_since IS NOT NULL
+UNION SELECT id FROM chat_messages WHERE session_id IN {unfinished}
+UNION SELECT id FROM chat_turns WHERE session_id IN {unfinished}
+UNION SELECT sha256 FROM blob_links WHERE session_id IN {unfinished}
+
 -- name: is_unfinished
 SELECT 1 FROM session_state WHERE session_id = :id AND unfinished_since IS NOT NULL
 
