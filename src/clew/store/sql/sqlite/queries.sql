@@ -1287,7 +1287,7 @@ SELECT 'delete', t.id, t.text FROM search_texts t WHERE t.id IN (SELECT value FR
 DELETE FROM search_docs WHERE id IN (SELECT value FROM json_each(:docs))
 
 -- name: merge_search_index
-INSERT INTO search_index (search_index) VALUES ('optimize')
+INSERT INTO search_index (search_index, rank) VALUES ('merge', :pages)
 
 -- name: delete_search_docs
 DELETE FROM search_docs WHERE part_id IN (

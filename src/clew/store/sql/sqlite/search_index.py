@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import Final, Literal, TypeVar
 
@@ -35,6 +35,7 @@ BATCH_CHARS: Final = 1_000_000
 """Length of their parts after which no more messages are added."""
 
 _SCAN_ROWS: Final = 2_000
+_MERGED_PAGES: Final = 200
 _MAX_STALE: Final = 20_000
 
 
@@ -59,6 +60,7 @@ class SearchIndex:
         self._stale: dict[str, None] = {}
         self._tracking = False
         self._docs_checked = False
+        self._is_merging = False
 
     # While units are applied
 
@@ -85,9 +87,13 @@ class SearchIndex:
             ids = {"docs": rows.encode(docs)}
             self._unindex("unindex_docs", ids)
             self._sql.run("delete_docs", ids)
-            if len(docs) < BATCH:
-                self._unindex("merge_search_index", {})
-        return len(docs) == BATCH
+            # A negative number begins the merge of all segments, which takes time proportional to the whole index.
+            self._is_merging = self._unindex("merge_search_index", {"pages": -_MERGED_PAGES})
+        elif self._is_merging:
+            before = self._sql.connection.total_changes
+            has_merged = self._unindex("merge_search_index", {"pages": _MERGED_PAGES})
+            self._is_merging = has_merged and self._sql.connection.total_changes - before >= 2
+        return self._is_merging or bool(docs)
 
     # Indexing
 
@@ -215,7 +221,8 @@ class SearchIndex:
             self._sql.run("delete_search_docs", ids)
             self._sql.run("delete_search_marks", ids)
 
-    def _unindex(self, name: str, params: dict[str, str]) -> None:
+    def _unindex(self, name: str, params: Mapping[str, object]) -> bool:
+        """Run a statement on the index; return False if there is none any more, as it was of no use."""
         schema = search_schema(self._sql)
         if schema == "whole" and self._available:
             try:
@@ -224,9 +231,11 @@ class SearchIndex:
                 # A damaged index can be rebuilt and must not prevent deletion.
                 if not _is_damage(error):
                     raise
-                self._clear()
-        elif schema != "none":
+            else:
+                return True
+        if schema != "none":
             self._clear()
+        return False
 
     def _clear(self) -> None:
         """Remove the index; the next search creates one."""
