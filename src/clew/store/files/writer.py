@@ -28,7 +28,7 @@ from clew.store.files.follow import FollowedFiles
 from clew.store.files.session_value import ABSENT, Entries, SessionValue
 from clew.store.files.shared import SharedFiles, SharedPlan
 from clew.store.sql.inbox import Inbox, Work
-from clew.store.sql.kept_lines import KeptLines
+from clew.store.sql.line_cache import LineCache
 from clew.store.sql.sqlite.connection import empty_log, is_broken, translate
 from clew.store.sql.sqlite.search_index import SearchIndex
 from clew.store.sql.sqlite.transactions import Transactions
@@ -70,7 +70,7 @@ class FileTransactions(Transactions):
         shared: SharedFiles,
         watch: FolderWatch | None,
         mint: Mint,
-        lines: KeptLines,
+        lines: LineCache,
         inbox: Inbox,
         file: CacheFile,
         *,
