@@ -50,6 +50,7 @@ WORKLOADS: Final[dict[str, Callable[[Bench], Awaitable[list[Line]]]]] = {
     "P5": pace.measure,
     "P6": size.measure_written,
     "P7": branching.measure,
+    "WAIT": branching.measure_waits,
     "P8": rewinding.measure,
     "P9": engine_path.measure,
     "P10": fanout.measure,

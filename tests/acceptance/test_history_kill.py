@@ -17,8 +17,10 @@ from typing import Final
 import msgspec
 import pytest
 
+import clew
 from clew.session.api import Engine
 from clew.session.history.check import check
+from clew.store.base import FullSession, Store
 from clew.transcript.turn import Tree
 from tests.rig.fork_server import run_forked
 from tests.rig.history_child import DEEDS, Deed, Orders, open_at
@@ -43,6 +45,14 @@ POINTS: Final[dict[Deed, tuple[str, ...]]] = {
     "prune": ("writer.in_transaction=kill", *NEVER),
 }
 """What happens as one unit, and where it is killed before that is committed."""
+IN_PORTIONS: Final[dict[Deed, tuple[str, ...]]] = {
+    "branch_long": (
+        *("history.between_portions=kill", "history.between_portions=kill@3"),
+        *("writer.before_commit=kill@2", "writer.after_commit_before_ack=kill@4", "files.before_cache=kill@2"),
+    ),
+    "delete": ("store.between_deletions=kill", "writer.before_commit=kill@2", "files.before_cache=kill@2"),
+}
+"""What happens in several units, and where it is killed between the first and the last of them."""
 ROOM: Final = (
     *("run.before_model_call=kill", "compact.before_commit=kill", "compact.before_commit=kill@2"),
     *("run.before_model_call=kill@2", "run.before_model_call=kill@3", "run.before_settle=kill"),
@@ -55,10 +65,22 @@ _CHANCE: Final = re.compile(r"(prt_[0-9a-f]{22})[0-9a-f]{4}")
 """The end of the id of a copied part, which SQLite makes up."""
 
 
-def do(path: Path, deed: Deed, hour: int, session_id: str | None = None, failpoints: str = "") -> int:
+def url_of(kind: str, path: Path) -> str:
+    return f"sqlite:///{path}" if kind == "sqlite" else f"{kind}:{path}"
+
+
+async def everything(store: Store) -> list[FullSession]:
+    """All sessions that the store says it has."""
+    found = [await store.find_full_session(id_) for id_ in await store.session_ids()]
+    return [one for one in found if one is not None]
+
+
+def do(
+    path: Path, deed: Deed, hour: int, session_id: str | None = None, failpoints: str = "", kind: str = "sqlite"
+) -> int:
     """Have a child do it; how it ended."""
     orders = Orders(
-        store=f"sqlite:///{path}",
+        store=url_of(kind, path),
         deed=deed,
         now_ms=START_MS + hour * HOUR_MS,
         session_id=session_id,
@@ -104,6 +126,16 @@ def talked(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def talks(talked: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The same in a store of each kind."""
+    found = {"sqlite": talked}
+    for kind in ("jsonl", "json"):
+        found[kind] = tmp_path_factory.mktemp(kind) / "talked"
+        assert do(found[kind], "talk", 0, kind=kind) == 0
+    return found
+
+
+@pytest.fixture(scope="module")
 def afterwards(talked: Path) -> dict[Deed, tuple[Path, Path]]:
     """For each deed a store before it, and one after an unharmed child did it."""
     session_id, rewound = session_of(talked), copied(talked, "rewound.db")
@@ -139,7 +171,38 @@ async def is_whole(engine: Engine, session_id: str) -> None:
 
 def test_every_deed_is_killed_at_every_point_on_its_way() -> None:
     """The tables above leave none out."""
-    assert {*POINTS, "make_room", "talk"} == set(DEEDS)
+    assert {*POINTS, *IN_PORTIONS, "make_room", "talk"} == set(DEEDS)
+
+
+@pytest.mark.rule("BR-1", "BR-7", "SV-3")
+@pytest.mark.parametrize(
+    ("kind", "deed", "point"),
+    [
+        (kind, deed, point)
+        for kind in ("sqlite", "jsonl", "json")
+        for deed, points in IN_PORTIONS.items()
+        for point in points
+        if not point.startswith("files." if kind == "sqlite" else "writer.")
+    ],
+)
+async def test_a_copy_or_a_deletion_killed_between_two_portions_leaves_no_half_session(
+    talks: dict[str, Path], tmp_path: Path, kind: str, deed: Deed, point: str
+) -> None:
+    """No list has the session before recovery; after it nothing of the copy is left, and nothing of the deleted one."""
+    path = tmp_path / "killed"
+    (shutil.copytree if talks[kind].is_dir() else shutil.copy)(talks[kind], path)
+    url = url_of(kind, path)
+    async with open_at(url, START_MS + HOUR_MS) as engine:
+        before = await everything(engine.store)
+    assert do(path, deed, 2, before[0].session.id, point, kind) == -SIGKILL
+    left = [] if deed == "delete" else before
+    async with clew.open(url, read_only=True) as reader:
+        assert await everything(reader.store) == left
+        assert await reader.store.unfinished_sessions() != ()
+    async with open_at(url, START_MS + 3 * HOUR_MS) as engine:
+        assert await engine.store.unfinished_sessions() == ()
+        assert await check(engine.store) == []
+        assert await everything(engine.store) == left
 
 
 @pytest.mark.rule("RW-1", "RW-3", "BR-1", "BR-7", "CP-2", "PR-4")

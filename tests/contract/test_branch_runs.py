@@ -14,12 +14,13 @@ import pytest
 
 from clew.errors import ClewError
 from clew.ids import Mint
+from clew.session.history import branch_line, branch_plan
 from clew.session.history.branch_line import BranchLine, load_branch_line, with_rows
 from clew.session.history.branch_plan import cut_line, plan_branch
 from clew.session.history.check import check
 from clew.store.base import Store
 from clew.store.sql.sqlite.opening import open_sqlite
-from clew.store.unit import Unit
+from clew.store.unit import Committed, Unit
 from clew.testing.clock import FakeClock
 from clew.testing.scribe import MODEL
 from clew.transcript.line import line_turns
@@ -46,8 +47,9 @@ async def branched(store: Store, seen: BranchLine, turn: Turn, point_id: str) ->
         id=mint.session(store.capabilities.session_ids), agent="assistant", model=MODEL, created_at=5, updated_at=5
     )
     whole = seen.line.links[turn.id][-1] == point_id
-    writes = plan_branch(cut_line(seen.line, turn.id, point_id), child, mint, 5, whole=whole, runs=seen.runs)
-    await store.commit(Unit(child.id, writes))
+    for writes in plan_branch(cut_line(seen.line, turn.id, point_id), child, mint, 5, whole=whole, runs=seen.runs):
+        assert await store.find_session(child.id) is None
+        assert await store.commit(Unit(child.id, writes)) == Committed()
     return child.id
 
 
@@ -84,9 +86,14 @@ async def told(store: Store, session_id: str) -> str:
 
 
 @pytest.mark.rule("BR-1", "BR-2", "BR-6")
-@pytest.mark.parametrize("seed", range(2))
-async def test_a_branch_with_runs_is_the_branch_of_a_line_that_is_seen_whole(store: Store, seed: int) -> None:
-    """Turns, messages, steps, seals, prunes and sums; only turns that a plan has to change were looked at."""
+@pytest.mark.parametrize(("seed", "portion"), [(0, 200), (1, 3)])
+async def test_a_branch_with_runs_is_the_branch_of_a_line_that_is_seen_whole(
+    store: Store, monkeypatch: pytest.MonkeyPatch, seed: int, portion: int
+) -> None:
+    """Turns, messages, steps, seals, prunes and sums; only turns that a plan has to change were looked at. In one unit,
+    and in portions of three turns."""
+    monkeypatch.setattr(branch_line, "PORTION", portion)
+    monkeypatch.setattr(branch_plan, "PORTION", portion)
     history = await grown(store, seed)
     id_ = history.scribe.session_id
     source = await store.find_session(id_)
@@ -96,13 +103,14 @@ async def test_a_branch_with_runs_is_the_branch_of_a_line_that_is_seen_whole(sto
     for turn, messages in path[:: max(1, len(path) // 4)]:
         point = messages[0]
         part = await load_branch_line(store, source, turn, point, on_line=True, start_message_id=None)
-        runs += sum(part.runs.values())
+        copied = sum(count for run in part.runs.values() for _, count in run)
+        runs += copied
         upto = path[: turn.depth + 1]
         line = PortableSession(
             session=source, turns=tuple(one.turn for one in upto), links={one.turn.id: one.messages for one in upto}
         )
         seen = BranchLine(await with_rows(store, line, point))
-        assert len(part.line.turns) + sum(part.runs.values()) == len(upto)
+        assert len(part.line.turns) + copied == len(upto)
         with_runs, whole = await branched(store, part, turn, point), await branched(store, seen, turn, point)
         assert await told(store, with_runs) == await told(store, whole)
     assert runs

@@ -14,7 +14,7 @@ from clew.errors import InternalError, NotFound, StoreClosed, StoreGone
 from clew.ids import Mint
 from clew.store import unit as u
 from clew.store.sql.inbox import Inbox
-from clew.store.sql.kept_lines import KeptLines
+from clew.store.sql.line_cache import LineCache
 from clew.store.sql.sqlite.connection import connect
 from clew.store.sql.sqlite.migrate import migrate
 from clew.store.sql.sqlite.pool import ReaderPool
@@ -28,7 +28,7 @@ TITLE = "SELECT json_extract(metadata_json, '$.title') FROM chat_sessions ORDER 
 
 def make(connection: sqlite3.Connection, path: Path | None, before_commit: BeforeCommit | None = None) -> Transactions:
     migrate(connection, path or Path(":memory:"))
-    return Transactions(connection, path, Mint(), KeptLines(lambda _: True), before_commit=before_commit)
+    return Transactions(connection, path, Mint(), LineCache(lambda _: True), before_commit=before_commit)
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ from clew.failpoints import arm
 from clew.providers.base import ModelInfo, ModelRequest
 from clew.session.api import Engine
 from clew.session.context import compact
+from clew.session.history import branch_line, branch_plan
 from clew.testing.clock import FakeClock
 from clew.testing.scripted import FakeProviders, ScriptedModel, call, say, then
 from clew.tools.decorator import tool
@@ -34,7 +35,19 @@ from clew.transcript.usage import Usage
 __all__ = ["DEEDS", "SUMMARY", "Deed", "Orders", "look", "main", "open_at"]
 
 Deed = Literal[
-    "talk", "rewind", "resend", "unrewind", "goto", "branch", "slice", "fork", "compact", "prune", "make_room"
+    "talk",
+    "rewind",
+    "resend",
+    "unrewind",
+    "goto",
+    "branch",
+    "branch_long",
+    "slice",
+    "fork",
+    "compact",
+    "prune",
+    "delete",
+    "make_room",
 ]
 DEEDS: Final[tuple[Deed, ...]] = get_args(Deed)
 
@@ -144,6 +157,12 @@ async def _branch(engine: Engine, session_id: str) -> None:
     await engine.branch(session_id, (await _users(engine, session_id))[6], metadata={"title": "another way"})
 
 
+async def _branch_long(engine: Engine, session_id: str) -> None:
+    """Copy the line two turns at a time, as a long one is copied in portions."""
+    branch_line.__dict__["PORTION"] = branch_plan.__dict__["PORTION"] = 2
+    await _branch(engine, session_id)
+
+
 async def _slice(engine: Engine, session_id: str) -> None:
     users = await _users(engine, session_id)
     await engine.branch(session_id, users[6], start_message_id=users[5])
@@ -164,10 +183,12 @@ _OPERATIONS: Final[dict[Deed, Callable[[Engine, str], Any]]] = {
     "unrewind": lambda engine, session_id: engine.unrewind(session_id),
     "goto": _goto,
     "branch": _branch,
+    "branch_long": _branch_long,
     "slice": _slice,
     "fork": _fork,
     "compact": lambda engine, session_id: engine.compact(session_id),
     "prune": lambda engine, session_id: engine.prune(session_id),
+    "delete": lambda engine, session_id: engine.delete_session(session_id),
     "make_room": _make_room,
 }
 

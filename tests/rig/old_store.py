@@ -19,5 +19,7 @@ def make_old_store(path: Path, version: int) -> None:
         for name in MIGRATIONS[:version]:
             for statement in statements(read_sql(f"sqlite/migrations/{name}")):
                 connection.execute(statement)
+        if version >= 23:  # the first one with a table for it
+            connection.execute("INSERT INTO clew_schema (version) VALUES (?)", (version,))
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {version}")

@@ -55,7 +55,7 @@ class Nothing:
     def forget_message(self, message_id: str) -> None:
         raise LookupError
 
-    def forget_session(self, session_id: str) -> None:
+    def forget_session(self, session_id: str) -> bool:
         raise LookupError
 
 

@@ -125,7 +125,7 @@ def test_a_line_is_cut_at_its_point_and_copied_under_new_ids() -> None:
     with pytest.raises(BranchPointInvalid):
         check_point(LocatedMessage(user(0), None, False))
     child = Session(id=MINT.session(), agent="assistant", model=Model("demo", "echo"), created_at=9, updated_at=9)
-    inserted, copied, head = plan_branch(part, child, MINT, 9, whole=False)
+    [[inserted, copied, head]] = plan_branch(part, child, MINT, 9, whole=False)
     assert isinstance(inserted, InsertSession)
     assert isinstance(copied, CopyLine)
     (entry,) = copied.turns

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from clew.store.base import LineSlice
-from clew.store.sql.kept_lines import KeptLines
+from clew.store.sql.line_cache import LineCache
 from clew.store.unit import LinkMessage, MoveHead, PatchMessage, SetTurn, Unit
 from clew.transcript.line import LineTurn
 from clew.transcript.message import MessageRow
@@ -25,7 +25,7 @@ def test_what_is_touched_in_a_kept_line_is_found_whatever_became_of_the_line() -
     """It goes on, is read again from some turn on, goes back and on elsewhere; old messages and turns are touched."""
     chance = random.Random(3)
     for _ in range(rounds(200)):
-        lines, made, commit = KeptLines(lambda _: True), 0, 1
+        lines, made, commit = LineCache(lambda _: True), 0, 1
         turns: list[LineTurn] = []
         for _ in range(12):
             commit += 1

@@ -8,11 +8,6 @@ import pytest
 
 from tools.words import CHECKED, ROOT, checked_files, find_words
 
-REMOVED_NEXT = (
-    "src/clew/store/sql/kept_lines.py",
-    "src/clew/transcript/seen.py",
-)
-"""Caches and the second engine, which the next release removes with their names."""
 FIXED = {
     "KeptRule": "a name of the API",
     "KeptRules": "a name of the API",
@@ -48,7 +43,7 @@ def test_no_banned_word_is_in_the_folder(folder: str) -> None:
     for one in find_words(checked_files(folder)):
         path = one.path.relative_to(ROOT).as_posix()
         shipped = "/migrations/" in path or path.endswith("postgres/schema.sql")
-        if not (shipped or path.startswith(REMOVED_NEXT) or path in FIXED_TEXTS or one.word in FIXED):
+        if not (shipped or path in FIXED_TEXTS or one.word in FIXED):
             found.append(str(one))
     assert found == []
 

@@ -18,7 +18,7 @@ from clew.session.turn.answers import Answers
 from clew.session.turn.continuation import Continuation
 from clew.session.turn.rules_service import RulesService
 from clew.session.turn.runner import Runner
-from clew.store.unit import STORE_WIDE, AppendChunks, DeleteSession, FinishStep, MarkFolded, Unit
+from clew.store.unit import STORE_WIDE, AppendChunks, BeginDeletion, DeletePortion, FinishStep, MarkFolded, Unit
 
 __all__ = ["Runtime"]
 
@@ -47,7 +47,7 @@ class Runtime:
         """Call the ``session_save`` hook after each durable change of a session, except for appended message text."""
         kinds = {type(write) for write in unit.writes}
         grows = unit.sync == "process" and bool(kinds & {AppendChunks, MarkFolded}) and FinishStep not in kinds
-        is_deleted = DeleteSession in kinds
+        is_deleted = bool(kinds & {BeginDeletion, DeletePortion})
         if unit.session_id != STORE_WIDE and not grows and not is_deleted:
             self._host.hooks.observe("session_save", unit.session_id, unit.session_id)
 

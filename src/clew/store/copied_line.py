@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from clew.transcript.turn import Turn
+from clew.transcript.turn import Turn, with_parent
 
 __all__ = ["NOT_COPIED", "CopiedMessage", "CopiedRun", "CopiedTurn"]
 
@@ -42,14 +42,20 @@ class CopiedRun(msgspec.Struct, frozen=True):
     """A number of consecutive turns of another session that end with ``through``, each copied unchanged with its
     messages.
 
-    They are inserted directly above the copied turn ``above``. They are settled, no compactions, and have no data.
-    ``turn`` and ``message`` are minted ids from which the ids of the copies are derived. ``now`` is the settle time of
-    turns that have none.
+    They are inserted directly above the copied turn ``above``, or below all turns of the write if that is None. They
+    are settled, no compactions, and have no data. ``turn`` and ``message`` are minted ids from which the ids of the
+    copies are derived. ``now`` is the settle time of turns that have none.
     """
 
-    above: str
+    above: str | None
     through: str
     count: int
     turn: str
     message: str
     now: int
+
+    def last(self, above: Turn | None, session_id: str) -> Turn:
+        """Return the last turn of the copies below ``above``, as the parent of the next one."""
+        first = with_parent(Turn(id=self.turn, session_id=session_id, parent_turn_id=None, created_at=self.now), above)
+        last_id = f"{self.turn[:16]}{self.count - 1:06x}{self.turn[22:]}"  # as add_copied_turns makes them
+        return msgspec.structs.replace(first, id=last_id, depth=first.depth + self.count - 1)

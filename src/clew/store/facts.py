@@ -161,6 +161,8 @@ def call_facts(recorded: Iterable[Mapping[str, Any]]) -> list[NewFact]:
 
 def facts_of(unit: u.Unit, present: Present) -> list[NewFact]:
     """Return what a unit that was just applied settled, in an order that can be restored."""
+    if _is_unfinished(unit.writes):
+        return []
     scope = Scope(unit.session_id)
     for write in unit.writes:
         scope.take(write, present)
@@ -172,17 +174,13 @@ def facts_of(unit: u.Unit, present: Present) -> list[NewFact]:
 def facts_of_session(session_id: str, present: Present) -> list[NewFact]:
     """Return a complete restatement of a session, which replaces everything its stream held before."""
     scope = Scope(session_id)
-    names = present.names(session_id)
-    scope.session = "session.restated"
-    scope.messages = dict.fromkeys(names.messages, "message.added")
-    scope.parts = dict.fromkeys(names.messages, None)
-    scope.turns = dict.fromkeys(names.turns, "turn.opened")
-    scope.steps = dict.fromkeys(names.turns, None)
-    scope.queue = dict.fromkeys(names.queued)
-    scope.calls = None
-    scope.moves = scope.prunes = ALL
-    scope.blobs = None
+    scope.take_all("session.restated", present.names(session_id))
     return scope.facts(present)
+
+
+def _is_unfinished(writes: Iterable[u.Write]) -> bool:
+    """Return whether a unit fills a session that no read returns yet; its facts are noted once it is finished."""
+    return any(isinstance(write, u.CopyLine) and write.is_portion for write in writes)
 
 
 class Scope:
@@ -210,8 +208,12 @@ class Scope:
         match write:
             case u.InsertSession():
                 self.session = "session.created"
-            case u.DeleteSession():
+            case u.DeleteSession() | u.BeginDeletion():
                 self.deleted = True
+            case u.DeletePortion():
+                pass  # told when the deletion began
+            case u.FinishCopy():
+                self.take_all("session.created", present.names(self.session_id))
             case u.PatchSession() | u.SetTitle() | u.SetEpoch():
                 self.session = self.session or "session.changed"
             case u.InsertMessage(message):
@@ -275,6 +277,18 @@ class Scope:
                 pass  # the runner is only valid while it runs
             case _:
                 raise InternalError(f"unknown kind of write for the event log: {type(write).__name__}")
+
+    def take_all(self, kind: FactType, names: SessionNames) -> None:
+        """Take all that the session holds."""
+        self.session = kind
+        self.messages = dict.fromkeys(names.messages, "message.added")
+        self.parts = dict.fromkeys(names.messages, None)
+        self.turns = dict.fromkeys(names.turns, "turn.opened")
+        self.steps = dict.fromkeys(names.turns, None)
+        self.queue = dict.fromkeys(names.queued)
+        self.calls = None
+        self.moves = self.prunes = ALL
+        self.blobs = None
 
     def _put_parts(self, message_id: str, parts: Iterable[PartRow]) -> None:
         for part in parts:

@@ -67,7 +67,8 @@ def refusal(
     if unit.session_id == u.STORE_WIDE:
         return None
     if state is None:
-        return None if creates else u.Refused("session_not_found")
+        deletes = bool(unit.writes) and type(unit.writes[0]) is u.DeletePortion
+        return None if creates or deletes else u.Refused("session_not_found")
     if creates:
         return u.Refused("session_exists")
     for guard in unit.guards:

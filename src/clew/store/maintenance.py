@@ -66,6 +66,10 @@ class Maintenance(Protocol):
 
     async def session_ids(self) -> tuple[str, ...]: ...
 
+    async def unfinished_sessions(self) -> tuple[str, ...]:
+        """Return the sessions that a killed process left half copied or half deleted, which no other read returns."""
+        ...
+
     async def find_full_session(self, session_id: str) -> FullSession | None:
         """Return everything of a session, as of one moment. Rows that cannot be decoded are included and reported."""
         ...

@@ -86,6 +86,10 @@ class Paths(Protocol):
         """
         ...
 
+    async def path_every(self, session_id: str, turn_id: str, every: int) -> tuple[str, ...]:
+        """Return the turns on the path down to this one whose depth is a multiple of ``every``, root first."""
+        ...
+
     async def load_refused(self, session_id: str, since: int) -> tuple[PathTurn, ...]:
         """Return the turns that were refused at that time or later, by (settled_at, id)."""
         ...

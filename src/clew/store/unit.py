@@ -160,7 +160,10 @@ class SharedWrite(Write, frozen=True):
 
 
 class InsertSession(Write, frozen=True):
+    """Insert a session. ``unfinished``: no read returns it until :class:`FinishCopy`, and recovery deletes it."""
+
     session: Session
+    unfinished: bool = False
 
 
 class PatchSession(Write, frozen=True):
@@ -187,6 +190,15 @@ class SetTitle(Write, frozen=True):
 
 class DeleteSession(SharedWrite, frozen=True):
     """Remove the session and everything that belongs to it, including blobs that no other session names."""
+
+
+class BeginDeletion(SharedWrite, frozen=True):
+    """Make the session disappear from every read; its rows stay until :class:`DeletePortion` has removed them all."""
+
+
+class DeletePortion(SharedWrite, frozen=True):
+    """Remove some rows of a session that is being deleted, so few that other writes do not wait long; with the last of
+    them, the session. Does nothing to any other session."""
 
 
 class InsertMessage(Write, frozen=True):
@@ -325,11 +337,19 @@ class CopyLine(SharedWrite, frozen=True):
     Messages are copied with parts (new ids, data verbatim) and seals; their metadata ``hidden_at``, ``hidden_by`` and
     ``snapshot_id`` is left out. Steps of copied messages are copied, and so are prunes of their parts, with their
     ``seq``. The session's sums become those of the copied steps. Blobs that copied parts name are linked.
+
+    ``is_portion``: the session is unfinished, and this is a portion of the line, below the turn ``below``.
     """
 
     source_session_id: str
     turns: tuple[CopiedTurn, ...]
     runs: tuple[CopiedRun, ...] = ()
+    below: Turn | None = None
+    is_portion: bool = False
+
+
+class FinishCopy(SharedWrite, frozen=True):
+    """Show a session whose line was copied in portions; its sums become those of the copied steps."""
 
 
 class AppendChunks(Write, frozen=True):

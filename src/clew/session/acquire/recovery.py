@@ -20,6 +20,7 @@ from clew.session.acquire.acquire import settle_session
 from clew.session.acquire.loaded_session import load_session_state
 from clew.session.model_calls import Cost, end_interrupted
 from clew.store.base import PendingStream, Store
+from clew.store.deletion import delete_unfinished
 from clew.store.tail import with_tail
 from clew.store.unit import MarkFolded, PatchMessage, PatchSession, PutParts, Refused, Unit, Write
 from clew.transcript.damage import DAMAGED
@@ -31,11 +32,13 @@ log = logging.getLogger("clew.recovery")
 
 
 async def recover(store: Store, mint: Mint, now: int, cost: Cost | None = None) -> tuple[str, ...]:
-    """Fold every pending stream, close interrupted model calls, and settle every open turn without a run.
+    """Delete what is left of unfinished copies and deletions, fold every pending stream, close interrupted model calls,
+    and settle every open turn without a run.
 
     Return the sessions whose turn can be resumed.
     """
     resumable: list[str] = []
+    await delete_unfinished(store)
     await fold_streams(store, mint, now)
     await end_interrupted(store, cost, now)
     for session_id in await store.unsettled_sessions():

@@ -24,7 +24,8 @@ from clew.session.api.base import EnginePart, check_limit, without_links
 from clew.session.history.repair import plan_accept
 from clew.session.history.views import View, load_messages
 from clew.store.base import Cursor, SessionQuery
-from clew.store.unit import AliasIsFree, DeleteSession, Guard, InsertSession, PatchSession, Unit, Write
+from clew.store.deletion import delete_rows
+from clew.store.unit import AliasIsFree, BeginDeletion, Guard, InsertSession, PatchSession, Unit, Write
 from clew.transcript.message import Message, shown_message
 from clew.transcript.metadata import (
     MODE_KEY,
@@ -222,9 +223,10 @@ class Sessions(EnginePart):
                 if child.kind == "subagent":
                     await self.delete_session(child.id, force=force)
             await self._commit(
-                session.id, *await self._runtime.event_replies.plan_deletion(session.id), DeleteSession()
+                session.id, *await self._runtime.event_replies.plan_deletion(session.id), BeginDeletion()
             )
             is_deleted = True
+            await delete_rows(self._store, session.id)
         finally:
             self._runtime.end_deletion(session.id, is_deleted=is_deleted)
         await asyncio.to_thread(shutil.rmtree, self._host.spill / session.id, ignore_errors=True)

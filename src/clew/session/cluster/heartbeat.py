@@ -32,6 +32,7 @@ from clew.session.prompt.event_replies import EventReplies
 from clew.session.prompt.submission import Outcomes, stored_outcome
 from clew.session.turn.continuation import Continuation
 from clew.session.turn.runner import Runner
+from clew.store.deletion import delete_unfinished
 from clew.store.unit import STORE_WIDE, BeatReplica, JoinReplica, LeaseHolds, LeaveReplica, Refused, Unit, Write
 from clew.transcript.turn_state import OPEN
 
@@ -80,6 +81,7 @@ class Heartbeat:
         self._is_permanent = stays
         await self._join()
         self._start(self._run_every_beat(self.beat, "a heartbeat failed"))
+        await delete_unfinished(self._host.store)
         await _for_each(await self._host.store.unsettled_sessions(), partial(self._recover_session, settle=True))
         self._start(self._run_every_beat(self.look, "could not recover the sessions of other replicas"))
         self._start(self._handle_signals())

@@ -8,6 +8,7 @@ wait for a human.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any, Final
 from uuid import uuid4
@@ -15,7 +16,7 @@ from uuid import uuid4
 import msgspec
 
 from clew import ids
-from clew.errors import BranchPointInvalid
+from clew.errors import BranchPointInvalid, ClewError
 from clew.failpoints import failpoint
 from clew.session.acquire.prepare import is_live_anywhere, locked_idle_session, settle_idle
 from clew.session.history.branch_line import find_start, load_branch_line, with_rows
@@ -27,6 +28,7 @@ from clew.session.prompt.queue import plan_wait
 from clew.session.prompt.title import branch_title
 from clew.session.runtime import Runtime
 from clew.store.base import get_session, get_turn
+from clew.store.deletion import delete_unfinished
 from clew.store.unit import Guard, Unit
 from clew.transcript.metadata import (
     MODE_KEY,
@@ -151,7 +153,7 @@ class Branching:
             created_at=now,
             updated_at=now,
         )
-        writes = plan_branch(line, child, host.mint, now, whole=whole, runs=loaded.runs)
+        *portions, writes = plan_branch(line, child, host.mint, now, whole=whole, runs=loaded.runs)
         guards: tuple[Guard, ...] = ()
         if text is not None:
             # The prompt is queued in the unit that creates the copy, so a crash leaves both or neither.
@@ -160,7 +162,16 @@ class Branching:
             ledger = self._runtime.event_replies.plan_prompt(row)
             writes, guards = (*writes, *plan_wait(row, content), *ledger.writes), ledger.guards
         failpoint("history.before_branch")
-        await self._sessions.commit(Unit(child.id, writes, guards, sync="power"))
+        try:
+            for portion in portions:
+                await self._sessions.commit(Unit(child.id, portion))
+                failpoint("history.between_portions")
+            await self._sessions.commit(Unit(child.id, writes, guards, sync="power"))
+        except BaseException:
+            with contextlib.suppress(ClewError):  # recovery deletes what remains
+                if portions and await host.store.find_session(child.id) is None:
+                    await delete_unfinished(host.store, child.id)
+            raise
         self._sessions.publish("session_created", child.id)
         if text is not None:
             async with self._sessions.lock(child.id):

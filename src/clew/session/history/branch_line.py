@@ -6,7 +6,9 @@ the number of plain turns between them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
+from typing import Final
 
 import msgspec
 
@@ -19,14 +21,19 @@ from clew.transcript.session import Session
 from clew.transcript.turn import Turn
 from clew.transcript.view import read_compaction
 
-__all__ = ["BranchLine", "find_start", "load_branch_line", "with_rows"]
+__all__ = ["PORTION", "BranchLine", "find_start", "load_branch_line", "with_rows"]
+
+
+PORTION: Final = 200
+"""The number of turns that one unit copies: other writes wait for it."""
 
 
 class BranchLine(msgspec.Struct, frozen=True):
-    """The turns of a line that a plan needs. ``runs`` is the number of other turns directly above one of them."""
+    """The turns of a line that a plan needs. ``runs`` are the other turns directly above one of them: in portions, each
+    with the last turn and the number of turns."""
 
     line: PortableSession
-    runs: dict[str, int] = {}
+    runs: dict[str, tuple[tuple[str, int], ...]] = {}
 
 
 async def load_branch_line(
@@ -34,15 +41,16 @@ async def load_branch_line(
 ) -> BranchLine:
     """Load the path to a turn, and the summaries further down the line that may apply there too."""
     below = await _summaries_below(moment, source.id, turn) if on_line else []
-    runs: dict[str, int] = {}
+    runs: dict[str, tuple[tuple[str, int], ...]] = {}
     path = (
         await _needed_turns(moment, source.id, turn, start_message_id)
         if turn.compaction_turn_id is None and not below
         else ()
     )
     if path:
+        stops = await moment.path_every(source.id, turn.id, PORTION) if turn.depth > PORTION else ()
         for above, entry in pairwise(path):
-            runs[entry.turn.id] = entry.turn.depth - above.turn.depth - 1
+            runs[entry.turn.id] = _portions(above.turn.depth, entry.turn, stops)
     else:
         path = (*await moment.load_path(source.id, turn.id), *below)
     line = PortableSession(
@@ -50,7 +58,19 @@ async def load_branch_line(
         turns=tuple(entry.turn for entry in path),
         links={entry.turn.id: entry.messages for entry in path},
     )
-    return BranchLine(await with_rows(moment, line, point_id), {id_: count for id_, count in runs.items() if count})
+    return BranchLine(await with_rows(moment, line, point_id), {id_: run for id_, run in runs.items() if run})
+
+
+def _portions(above: int, turn: Turn, stops: Sequence[str]) -> tuple[tuple[str, int], ...]:
+    """Return the run between the turn at depth ``above`` and this one. ``stops`` are the turns between portions."""
+    found: list[tuple[str, int]] = []
+    for place in range(above // PORTION + 1, len(stops)):
+        if place * PORTION < turn.depth - 1:
+            found.append((stops[place], place * PORTION - above))
+            above = place * PORTION
+    if count := turn.depth - above - 1:
+        found.append((turn.parent_turn_id or "", count))
+    return tuple(found)
 
 
 async def _needed_turns(moment: Moment, session_id: str, turn: Turn, start: str | None) -> tuple[PathTurn, ...]:

@@ -6,13 +6,14 @@ every one that must change. The store copies the others without reading them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from clew.errors import BranchPointInvalid
 from clew.ids import Mint
+from clew.session.history.branch_line import PORTION
 from clew.session.history.lookup import LocatedMessage
 from clew.store import unit as u
 from clew.store.copied_line import NOT_COPIED, CopiedMessage, CopiedRun, CopiedTurn
@@ -116,23 +117,23 @@ def plan_branch(
     now: int,
     *,
     whole: bool,
-    runs: Mapping[str, int] | None = None,
-) -> tuple[u.Write, ...]:
-    """Return the writes that make ``child`` a copy of this line. ``whole``: its last turn was not cut.
+    runs: Mapping[str, Sequence[tuple[str, int]]] | None = None,
+) -> tuple[tuple[u.Write, ...], ...]:
+    """Return the writes that make ``child`` a copy of this line, by unit. ``whole``: its last turn was not cut.
 
-    ``runs`` is the number of turns directly above a turn that are not in the line; the store copies them unchanged.
+    ``runs`` are the turns directly above a turn that are not in the line; the store copies them unchanged. A long line
+    is copied in portions, into a session that no read returns before the last one.
     """
     rename = FreshIds(mint, (message_id for ids in line.links.values() for message_id in ids))
     rows = {row.id: row for row in line.messages}
-    copies: list[CopiedTurn] = []
-    between: list[CopiedRun] = []
-    inserted: list[MessageRow] = []
+    portions = [_Portion(None)]
     parent: Turn | None = None
     for turn in line.turns:
-        count = runs.get(turn.id, 0) if runs and parent is not None else 0
-        if count:
-            through = turn.parent_turn_id or ""
-            between.append(CopiedRun(rename(turn.id), through, count, mint.turn(), mint.message(), now))
+        for through, count in runs.get(turn.id, ()) if runs and parent is not None else ():
+            run = CopiedRun(None, through, count, mint.turn(), mint.message(), now)
+            _portion_for(portions, count, parent, is_run=True).runs.append(run)
+            parent = run.last(parent, child.id)
+        portion = _portion_for(portions, 1, parent)
         is_last = turn is line.turns[-1]
         is_unanswered = is_last and rows[line.links[turn.id][-1]].role == "user"
         parent = with_parent(_copied_turn(turn, rename, child.id, now, is_cut=is_last and not whole), parent)
@@ -142,31 +143,65 @@ def plan_branch(
         messages: list[CopiedMessage] = []
         for message_id in line.links[turn.id]:
             copy = _changed_row(rows[message_id], rename, child.id, mint) if message_id in rows else None
-            inserted += [copy] if copy is not None else []
+            portion.rows += [copy] if copy is not None else []
             messages.append(CopiedMessage(message_id, rename(message_id), inserted=copy is not None))
-        copies.append(CopiedTurn(parent, tuple(messages)))
-    writes: list[u.Write] = [u.InsertSession(child)]
-    for row in inserted:
-        writes += [u.InsertMessage(row), u.SealMessage(row.id, row.seal)]
-    writes.append(u.CopyLine(line.session.id, tuple(copies), tuple(between)))
-    if parent is None:
-        return tuple(writes)
-    writes.append(u.MoveHead(parent.id, now, "branch"))
-    if between:
-        # Runs of turns only occur where there is no summary, and so nothing to hide.
-        return tuple(writes)
+        portion.add(CopiedTurn(parent, tuple(messages)))
+    units = [portion.writes(line.session.id, is_portion=len(portions) > 1) for portion in portions]
+    units[0].insert(0, u.InsertSession(child, unfinished=len(portions) > 1))
+    if len(portions) > 1:
+        units.append([u.FinishCopy()])
+    if parent is not None:
+        units[-1] += [u.MoveHead(parent.id, now, "branch"), *_plan_hidden(child, portions, parent, now)]
+    return tuple(map(tuple, units))
+
+
+class _Portion:
+    """The part of a copy that one unit writes, below a turn that an earlier one has copied."""
+
+    def __init__(self, below: Turn | None) -> None:
+        self.below = below
+        self.turns: list[CopiedTurn] = []
+        self.runs: list[CopiedRun] = []
+        self.rows: list[MessageRow] = []
+        self.size = 0
+
+    def add(self, turn: CopiedTurn) -> None:
+        """Add a turn, which a run that ends the portion so far is directly above of."""
+        if self.runs and self.runs[-1].above is None:
+            self.runs[-1] = replace(self.runs[-1], above=turn.turn.id)
+        self.turns.append(turn)
+
+    def writes(self, source_id: str, *, is_portion: bool) -> list[u.Write]:
+        inserted = [write for row in self.rows for write in (u.InsertMessage(row), u.SealMessage(row.id, row.seal))]
+        copy = u.CopyLine(source_id, tuple(self.turns), tuple(self.runs), self.below, is_portion)
+        return [*inserted, copy]
+
+
+def _portion_for(portions: list[_Portion], count: int, below: Turn | None, *, is_run: bool = False) -> _Portion:
+    """Return the portion for so many more turns: the last one if it has room."""
+    last = portions[-1]
+    if last.size and (last.size + count > PORTION or (is_run and last.runs and last.runs[-1].above is None)):
+        portions.append(_Portion(below))
+    portions[-1].size += count
+    return portions[-1]
+
+
+def _plan_hidden(child: Session, portions: Sequence[_Portion], head: Turn, now: int) -> list[u.Write]:
+    """Return the write that hides what the copied summaries replace."""
+    copies = [copy for portion in portions for copy in portion.turns]
+    if any(portion.runs for portion in portions):
+        return []  # runs of turns only occur where there is no summary
     tree = tree_of(
         PortableSession(
-            session=replace(child, head_turn_id=parent.id),
+            session=replace(child, head_turn_id=head.id),
             turns=tuple(copy.turn for copy in copies),
             links={copy.turn.id: tuple(message.id for message in copy.messages) for copy in copies},
-            moves=(HeadMove(1, child.id, None, parent.id, now, "branch"),),
+            moves=(HeadMove(1, child.id, None, head.id, now, "branch"),),
         )
     )
-    hidden: dict[str, Hidden | None] = dict(
-        hidden_messages(tree, compaction_tails(tree, {row.id: row for row in inserted}))
-    )
-    return (*writes, u.SetHidden(hidden)) if hidden else tuple(writes)
+    rows = {row.id: row for portion in portions for row in portion.rows}
+    hidden: dict[str, Hidden | None] = dict(hidden_messages(tree, compaction_tails(tree, rows)))
+    return [u.SetHidden(hidden)] if hidden else []
 
 
 def _copied_turn(turn: Turn, rename: Rename, session_id: str, now: int, *, is_cut: bool) -> Turn:

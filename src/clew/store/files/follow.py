@@ -323,7 +323,8 @@ class FollowedFiles(NoGuard):
         """Replace the rows of a session in a way that is no change of it."""
         transactions = self._transactions
         with self._cache.mode("reading"):
-            transactions.index.forget_session(session_id)
+            while transactions.index.forget_session(session_id):
+                pass
             transactions.journal.delete_session(session_id)
             yield
             transactions.journal.finish()

@@ -29,7 +29,7 @@ from clew.store.files.writer import FileTransactions
 from clew.store.location import owned_path
 from clew.store.owner import OwnerLock, refuse_network_file_system, take_ownership
 from clew.store.sql.inbox import Inbox
-from clew.store.sql.kept_lines import KeptLines
+from clew.store.sql.line_cache import LineCache
 from clew.store.sql.sqlite.connection import is_broken, translate
 from clew.store.sql.sqlite.pool import ReaderPool
 from clew.store.sql.sqlite.writer import ThreadedWriter
@@ -121,7 +121,7 @@ def _open_with_cache(
         undo.callback(file.distrust)
         readers = ReaderPool(file.path, 2)
         undo.callback(readers.close)
-        readers.lines = KeptLines(lambda session_id: transactions.files.is_known(session_id))
+        readers.lines = LineCache(lambda session_id: transactions.files.is_known(session_id))
         inbox = Inbox(0.0, 1.0)
         power = options.every_commit_full
         transactions = FileTransactions(path, codec, shared, watch, mint, readers.lines, inbox, file, power=power)

@@ -28,7 +28,7 @@ from clew.store.files.follow import FollowedFiles
 from clew.store.files.session_value import ABSENT, Entries, SessionValue
 from clew.store.files.shared import SharedFiles, SharedPlan
 from clew.store.sql.inbox import Inbox, Work
-from clew.store.sql.kept_lines import KeptLines
+from clew.store.sql.line_cache import LineCache
 from clew.store.sql.sqlite.connection import empty_log, is_broken, translate
 from clew.store.sql.sqlite.search_index import SearchIndex
 from clew.store.sql.sqlite.transactions import Transactions
@@ -70,7 +70,7 @@ class FileTransactions(Transactions):
         shared: SharedFiles,
         watch: FolderWatch | None,
         mint: Mint,
-        lines: KeptLines,
+        lines: LineCache,
         inbox: Inbox,
         file: CacheFile,
         *,
@@ -188,7 +188,8 @@ class FileTransactions(Transactions):
 
     def _apply(self, unit: u.Unit) -> u.Outcome:
         inserts = any(isinstance(write, u.InsertSession) for write in unit.writes)
-        with self._cache.mode("damaged", on=_deletes(unit) and not self.files.may_collect()):
+        collects = _deletes(unit) or any(isinstance(write, u.DeletePortion) for write in unit.writes)
+        with self._cache.mode("damaged", on=collects and not self.files.may_collect()):
             outcome = self.units.apply(unit)
             self.units.finish()
         if inserts and isinstance(outcome, u.Committed):
@@ -294,7 +295,7 @@ class FileTransactions(Transactions):
 
 
 def _deletes(unit: u.Unit) -> bool:
-    return any(isinstance(write, u.DeleteSession) for write in unit.writes)
+    return any(isinstance(write, u.DeleteSession | u.BeginDeletion) for write in unit.writes)
 
 
 def _first_entries(value: SessionValue) -> dict[tuple[str, Any], tuple[Any, Any]]:

@@ -46,8 +46,8 @@ class Index(Protocol):
         """Remove a message from the index before its parts change."""
         ...
 
-    def forget_session(self, session_id: str) -> None:
-        """Remove a session from the index before it is deleted."""
+    def forget_session(self, session_id: str) -> bool:
+        """Remove some parts of a session from the index before they are deleted; return whether there are more."""
         ...
 
 
@@ -328,15 +328,26 @@ class UnitWriter:
                 seq = (newest[0] if newest else 0) + 1
                 for one in pruned:
                     must(sql, "add_pruned", {**msgspec.structs.asdict(one), "session_id": session_id, "seq": seq})
-            case u.InsertSession(session):
+            case u.InsertSession(session, unfinished):
                 sql.run("insert_session", rows.session_params(session))
                 sql.run("insert_state", {"id": session_id, "owner": session.owner, "alias": session.alias})
+                if unfinished:
+                    sql.run("begin_copy", {"id": session_id})
                 self._states[session_id] = SessionState()
             case u.SetTitle(title, by, tries):
                 metadata = named(self._session_metadata(session_id), title, by, tries)
                 self._patch_session(session_id, u.PatchSession(metadata))
             case u.DeleteSession():
-                self._delete_session(session_id)
+                while self._delete_portion(session_id):
+                    pass
+            case u.BeginDeletion():
+                self._begin_deletion(session_id)
+            case u.DeletePortion():
+                if sql.first("is_unfinished", {"id": session_id}) is not None:
+                    self._delete_portion(session_id)
+            case u.FinishCopy():
+                sql.run("sum_session", {"session_id": session_id})
+                must(sql, "finish_copy", {"id": session_id})
             case u.CopyLine():
                 copy_line(sql, session_id, write, self._mint.part(), self._index.note)
             case _:
@@ -367,14 +378,26 @@ class UnitWriter:
         if write.updated_at is not None:
             self._pending.touch(write.updated_at)
 
-    def _delete_session(self, session_id: str) -> None:
-        self._index.forget_session(session_id)
-        for portion in ("delete_unnamed_blobs", "delete_parts_of_session"):
-            while self._sql.run(portion, {"id": session_id}):
-                pass
+    def _begin_deletion(self, session_id: str) -> None:
+        """Remove what other tables would still find of the session, and mark it as deleted."""
+        for name in _DELETED_FIRST:
+            self._sql.run(name, {"id": session_id})
+        self._forget_session(session_id)
+
+    def _delete_portion(self, session_id: str) -> bool:
+        """Delete some rows of the session, with the last ones itself; return whether there are more."""
+        if self._index.forget_session(session_id):
+            return True
+        for name, limit in _DELETED_IN_PORTIONS:
+            if self._sql.run(name, {"id": session_id}) >= limit:
+                return True
         self._sql.run("delete_session", {"id": session_id})
         self._sql.run("delete_unnamed_prompts", {})
         self._sql.run("delete_facts_of_prompts", {})
+        self._forget_session(session_id)
+        return False
+
+    def _forget_session(self, session_id: str) -> None:
         self._states[session_id] = None
         self._turns.forget()
         self._pending.forget_session(session_id)
@@ -440,6 +463,23 @@ class UnitWriter:
         old = (self._state(session_id) or SessionState()).head_turn_id
         self._sql.run("add_move", {"session_id": session_id, "from_turn_id": old, **msgspec.structs.asdict(write)})
         self._set_state(session_id, head_turn_id=write.to_turn_id)
+
+
+_DELETED_FIRST: Final = (
+    "delete_queued_of_session",
+    "delete_schedules_of_session",
+    "delete_webhooks_of_session",
+    "detach_calls_of_session",
+    "begin_deletion",
+)
+_DELETED_IN_PORTIONS: Final = (
+    ("delete_unnamed_blobs", 4),
+    ("delete_parts_of_session", 500),
+    ("delete_messages_of_session", 500),
+    ("delete_turns_of_session", 500),
+    ("delete_moves_of_session", 500),
+)
+"""The statements that delete a session before its row, and the number of rows that each deletes at once."""
 
 
 def set_hidden(sql: Statements, session_id: str, hidden: Mapping[str, Hidden | None]) -> int:

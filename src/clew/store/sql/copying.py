@@ -14,7 +14,7 @@ from clew.errors import InternalError, RowUndecodable
 from clew.store.copied_line import CopiedRun
 from clew.store.sql import rows
 from clew.store.sql.line_reader import LOST_MESSAGES
-from clew.store.sql.statements import Statements
+from clew.store.sql.statements import Statements, must
 from clew.store.unit import CopyLine
 from clew.transcript.damage import seal_of
 from clew.transcript.turn import Turn, with_parent
@@ -43,7 +43,7 @@ def copy_line(
     count = sql.many("add_copied", messages) if messages else 0
     turns: list[Turn] = []
     runs = {run.above: run for run in write.runs}
-    parent: Turn | None = None
+    parent = write.below
     for entry in write.turns:
         turn = entry.turn
         if run := runs.pop(turn.id, None):
@@ -54,6 +54,9 @@ def copy_line(
             raise InternalError("a copied turn is open, or of another session", turn_id=turn.id)
         parent = with_parent(turn, parent)
         turns.append(parent)
+    if run := runs.pop(None, None):
+        parent, found = _copy_run(sql, params, run, parent)
+        count += found
     if runs:
         raise InternalError(
             "a run is to be inserted above a turn that is not copied", session_id=write.source_session_id
@@ -66,8 +69,12 @@ def copy_line(
     sql.run("copy_seals", params)
     _seal_copies(sql, session_id)
     sql.many("insert_turn", (rows.turn_params(turn) for turn in turns))
-    for name in ("copy_links", "copy_steps", "copy_pruned", "copy_blob_links", "sum_session"):
+    for name in ("copy_links", "copy_steps", "copy_pruned", "copy_blob_links"):
         sql.run(name, params)
+    if write.is_portion:
+        must(sql, "renew_copy", {"id": session_id})
+    else:
+        sql.run("sum_session", params)
     note(_copied_ids(sql))
     sql.run("empty_copied", {})
 
@@ -98,8 +105,7 @@ def _copy_run(sql: Statements, params: Mapping[str, Any], run: CopiedRun, above:
     held, found = sql.first("count_copied", {}), sql.run("add_copied_run", run_params)
     if held != (found,):
         raise RowUndecodable(LOST_MESSAGES, session_id=params["source"], turn_id=run.through)
-    last_id = f"{run.turn[:16]}{run.count - 1:06x}{run.turn[22:]}"  # as add_copied_turns builds it
-    return msgspec.structs.replace(first, id=last_id, depth=first.depth + run.count - 1), found
+    return run.last(above, params["session_id"]), found
 
 
 def _seal_copies(sql: Statements, session_id: str) -> None:

@@ -15,7 +15,7 @@ from clew.store.facts import ALL
 from clew.store.lines import view_line
 from clew.store.paths import PathTurn
 from clew.store.sql import rows
-from clew.store.sql.kept_lines import KeptLine, KeptLines
+from clew.store.sql.line_cache import CachedLine, LineCache
 from clew.store.sql.messages import MessageReader, placeholder
 from clew.store.sql.statements import Statements
 from clew.transcript.damage import MISSING
@@ -251,7 +251,7 @@ class LineReader:
         line = view_line(load, lambda id_: self._holder_depth(self._end, id_) is not None, compaction, turns)
         return replace(line, pruned=load_pruned(self._sql, self._session_id))
 
-    def cached_view(self, lines: KeptLines) -> LineSlice:
+    def cached_view(self, lines: LineCache) -> LineSlice:
         """Return the view, reading only what is not cached or has changed since, and cache it."""
         commits = self._sql.first("get_commits", {})
         commit = commits[0] if commits else -1
@@ -262,7 +262,7 @@ class LineReader:
         lines.keep(self._session_id, commit, line, known)
         return line
 
-    def _extend_cached(self, known: KeptLine) -> LineSlice | None:
+    def _extend_cached(self, known: CachedLine) -> LineSlice | None:
         """Return the cached line as far as it still matches, extended by the new turns; None when the line is another
         one."""
         clean, top = known.untouched, known.turns[0].turn.depth if known.turns else 0

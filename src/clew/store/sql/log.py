@@ -18,7 +18,7 @@ from clew.store import facts as f
 from clew.store.sql import rows
 from clew.store.sql.line_reader import load_calls
 from clew.store.sql.statements import Statements
-from clew.store.unit import STORE_WIDE, DeleteSession, Enqueue, Unit
+from clew.store.unit import STORE_WIDE, DeletePortion, DeleteSession, Enqueue, Unit
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.model_call import ModelCall
 from clew.transcript.pruned import Pruned
@@ -58,7 +58,7 @@ class EventLog:
         self._n = None
 
     def note(self, unit: Unit) -> None:
-        if any(isinstance(write, DeleteSession) for write in unit.writes):
+        if any(isinstance(write, DeleteSession | DeletePortion) for write in unit.writes):
             # Prompts and their facts may have been deleted with it; a prompt that returns is recorded again.
             self.reset()
         self._add(f.facts_of(unit, self._state))
@@ -112,8 +112,8 @@ class EventLog:
                     self._last.clear()
                 row = self._sql.first("last_fact", {"stream_id": id_})
                 self._last[id_] = row[0] if row else 0
-            if new.once and self._last[id_]:
-                continue
+            if (new.once and self._last[id_]) or (new.type == "session.deleted" and not self._last[id_]):
+                continue  # known already, or never known
             if new.type == "session.deleted":
                 # Its facts are deleted; the numbers continue, so that a follower notices.
                 recorded = self._sql.rows("calls_told", {"stream_id": id_})

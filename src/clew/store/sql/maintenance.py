@@ -36,6 +36,10 @@ class SqlMaintenance(SqlReader):
     def session_ids(self, sql: Statements) -> tuple[str, ...]:
         return tuple(row[0] for row in sql.rows("all_session_ids", {}))
 
+    @reading
+    def unfinished_sessions(self, sql: Statements) -> tuple[str, ...]:
+        return tuple(row[0] for row in sql.rows("unfinished_sessions", {}))
+
     @reading_session
     def find_full_session(self, sql: Statements, session_id: str) -> FullSession | None:
         row = sql.first("find_session", {"id": session_id})

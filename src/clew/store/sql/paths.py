@@ -90,6 +90,11 @@ class SqlPaths(SqlReader):
         return path
 
     @reading
+    def path_every(self, sql: Statements, session_id: str, turn_id: str, every: int) -> tuple[str, ...]:
+        found = sql.rows("path_every", {"id": turn_id, "session_id": session_id, "every": every})
+        return tuple(row[0] for row in found)
+
+    @reading
     def load_refused(self, sql: Statements, session_id: str, since: int) -> tuple[PathTurn, ...]:
         return line_reader.with_links(
             sql, session_id, list(sql.rows("load_refused", {"id": session_id, "since": since}))

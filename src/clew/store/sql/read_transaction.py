@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, TypeVar
 
 from clew.errors import InternalError
-from clew.store.sql.kept_lines import KeptLines
+from clew.store.sql.line_cache import LineCache
 from clew.store.sql.statements import IsLong, Reads, Statements
 
 __all__ = ["ReadTransaction", "TooLong", "end_of", "measured"]
@@ -27,7 +27,7 @@ class Answers(Protocol):
 class ReadTransaction:
     """Reads in an already open transaction; none of them waits."""
 
-    def __init__(self, sql: Statements, lines: KeptLines | None, *, in_long: bool, answer: Answers) -> None:
+    def __init__(self, sql: Statements, lines: LineCache | None, *, in_long: bool, answer: Answers) -> None:
         self._sql = sql
         self._in_long = in_long
         self._answer = answer

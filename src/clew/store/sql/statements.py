@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from clew.errors import InternalError
-from clew.store.sql.kept_lines import KeptLines
+from clew.store.sql.line_cache import LineCache
 from clew.store.sql.tails import Tails
 
 __all__ = [
@@ -83,7 +83,7 @@ class Reads(Protocol):
     """
 
     @property
-    def lines(self) -> KeptLines | None: ...
+    def lines(self) -> LineCache | None: ...
 
     async def run(self, call: Callable[[Statements], T], session_id: str | None = None, *, long: IsLong = False) -> T:
         """Run one read. ``session_id`` is the session it is about, if any."""

@@ -85,6 +85,7 @@ async def test_a_part_of_a_tree_is_what_the_whole_tree_says(store: Store, scribe
     )
     assert await store.load_path(id_, None) == ()
     assert await store.load_marked(id_, ids[2]) == (whole[0], whole[2])
+    assert await store.path_every(id_, ids[2], 2) == (ids[0], ids[2])
     assert await store.load_runs(id_, ids[2]) == join_runs(whole)
     assert await store.load_runs(id_, ids[2], depth=1, apart=ids[1]) == tuple(whole[1:])
     assert [await store.load_runs(id_, None), await store.load_runs(id_, ids[0], depth=1)] == [(), ()]

@@ -7,16 +7,21 @@ import hashlib
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from clew.ids import Mint
 from clew.session.history.check import check
 from clew.store import unit as u
 from clew.store.base import Cursor, Moment, SessionQuery, Store
+from clew.store.copied_line import CopiedMessage, CopiedTurn
+from clew.store.deletion import delete_rows
 from clew.store.tail import StreamTail
 from clew.testing.chunks import text
 from clew.testing.clock import FakeClock
 from clew.testing.scribe import MODEL, Scribe, user_row
 from clew.transcript.session import Model, Session, SessionState
+from clew.transcript.turn import Turn, with_parent
+from clew.transcript.usage import Usage
 
 
 async def make(store: Store, mint: Mint, clock: FakeClock, **fields: Any) -> str:
@@ -223,6 +228,63 @@ async def test_delete_takes_everything_that_hangs_on_the_session_and_nothing_els
     assert (await branch.session()).parent_id == scribe.session_id
     assert len(await store.load_messages(branch.session_id)) == 2
     assert await store.session_ids() == (branch.session_id,)
+    assert await check(store) == []
+
+
+async def test_a_session_deleted_in_portions_is_gone_with_the_first_unit(
+    store: Store, mint: Mint, clock: FakeClock
+) -> None:
+    """No read returns it, no unit finds it, and its alias is free; the portions then delete its rows."""
+    scribe = await Scribe.create(store, clock=clock, mint=mint)
+    turn_id, _, message_id = await scribe.turn("hello", text("hi"))
+    queued = user_row(mint, scribe.session_id, "later", clock.now_ms())
+    await scribe.commit(u.InsertMessage(queued), u.Enqueue(queued.id, 5))
+    other = await make(store, mint, clock)
+    id_ = scribe.session_id
+
+    await scribe.commit(u.BeginDeletion())
+
+    assert (await store.find_session(id_), await store.find_full_session(id_)) == (None, None)
+    assert (await store.session_ids(), await listed(store)) == ((other,), [other])
+    assert await store.load_queue(id_) == ()
+    assert await store.unsettled_sessions() == ()
+    refused = await store.commit(u.Unit(id_, (u.PatchSession(metadata={"title": "late"}),)))
+    assert refused == u.Refused("session_not_found")
+    assert await store.unfinished_sessions() == (id_,)
+    await store.commit(u.Unit(other, (u.DeletePortion(),)))  # not one that is being deleted
+    await delete_rows(store, id_)
+    assert (await store.unfinished_sessions(), await store.session_ids()) == ((), (other,))
+    assert await store.load_messages(id_) == ()
+    assert (await store.find_turn(turn_id), await store.find_message(id_, message_id)) == (None, None)
+    assert await check(store) == []
+
+
+async def test_a_copy_in_portions_is_there_once_it_is_finished(store: Store, mint: Mint, clock: FakeClock) -> None:
+    """No read returns it before; then it has the turns of all portions, one below the other, and their sums."""
+    scribe = await Scribe.create(store, clock=clock, mint=mint)
+    for prompt in ("one", "two", "three"):
+        await scribe.turn(prompt, text("answer"), usage=Usage(input=2, output=1))
+    line = (await store.load_line(scribe.session_id)).turns
+    id_ = mint.session(store.capabilities.session_ids)
+    child = Session(id=id_, agent="assistant", model=MODEL, created_at=5, updated_at=6)
+    copies = [replace(one.turn, id=mint.turn(), session_id=child.id, origin_turn_id=one.turn.id) for one in line]
+    below: Turn | None = None
+    for copy, one in zip(copies, line, strict=True):
+        messages = tuple(CopiedMessage(row.id, mint.message()) for row in one.messages)
+        write = u.CopyLine(scribe.session_id, (CopiedTurn(copy, messages),), (), below, is_portion=True)
+        first = () if below is not None else (u.InsertSession(child, unfinished=True),)
+        await store.commit(u.Unit(child.id, (*first, write)))
+        below = with_parent(copy, below)
+        assert (await store.find_session(child.id), await store.session_ids()) == (None, (scribe.session_id,))
+    await store.commit(u.Unit(child.id, (u.FinishCopy(), u.MoveHead(copies[-1].id, 7, "branch"))))
+    shown = await store.find_session(child.id)
+    assert shown is not None
+    assert (shown.usage, await store.unfinished_sessions()) == ((await scribe.session()).usage, ())
+    copied = (await store.load_line(child.id)).turns
+    assert [(one.turn.id, one.turn.depth) for one in copied] == [(copy.id, n) for n, copy in enumerate(copies)]
+    assert [[part.data for row in one.messages for part in row.parts] for one in copied] == [
+        [part.data for row in one.messages for part in row.parts] for one in line
+    ]
     assert await check(store) == []
 
 

@@ -32,7 +32,7 @@ AND (:parent::text IS NULL OR s.parent_id = :parent::text)
 AND (NOT :pinned::boolean OR metadata_json -> 'pinned' = 'true')
 AND (:owner::text IS NULL OR t.owner = :owner::text)
 AND (s.updated_at, s.id) < (:updated_at, :id)
-AND {is_taken_in}
+AND {is_shown}
 
 -- fragment: page
 {found}
@@ -44,9 +44,17 @@ LIMIT :limit
 AND (:ephemeral::boolean OR NOT {is_ephemeral})
 AND (:kind::text = 'any' OR (:kind::text = 'subagent') = ({kind} = 'subagent'))
 
+-- fragment: is_shown
+-- Reads treat a session that is being copied or deleted as if it did not exist.
+({is_taken_in} AND t.unfinished_since IS NULL)
+
 -- fragment: is_taken_in
 -- A session has a state, or at least turns; without either, another program wrote it and it was not adopted yet.
 (t.session_id IS NOT NULL OR EXISTS (SELECT 1 FROM chat_turns c WHERE c.session_id = s.id))
+
+-- fragment: unfinished
+-- The sessions that are being copied or deleted.
+(SELECT session_id FROM session_state WHERE unfinished_since IS NOT NULL)
 
 -- fragment: call_columns
 id, session_id, turn_id, step, message_id, purpose, provider_id, model_id, variant,
@@ -91,6 +99,41 @@ INSERT INTO chat_sessions (
 -- name: insert_state
 -- sent
 INSERT INTO session_state (session_id, owner, alias) VALUES (:id, :owner, :alias)
+
+-- name: renew_copy
+UPDATE session_state SET unfinished_since = {now_ms} WHERE session_id = :id AND unfinished_since > 0
+
+-- name: finish_copy
+UPDATE session_state SET unfinished_since = NULL WHERE session_id = :id AND unfinished_since > 0
+
+-- name: begin_copy
+UPDATE session_state SET unfinished_since = {now_ms} WHERE session_id = :id
+
+-- name: begin_deletion
+-- 0: units no longer find the session.
+UPDATE session_state SET
+    head_turn_id = NULL, open_turn_id = NULL, runner = NULL, alias = NULL, unfinished_since = 0
+WHERE session_id = :id
+
+-- name: unfinished_sessions
+-- Another replica may be copying: it renews the time with every portion.
+SELECT session_id FROM session_state
+WHERE unfinished_since < {now_ms} - 60000 ORDER BY session_id
+
+-- name: is_unfinished
+SELECT 1 FROM session_state WHERE session_id = :id AND unfinished_since IS NOT NULL
+
+-- name: delete_queued_of_session
+DELETE FROM chat_messages WHERE id IN (SELECT message_id FROM message_queue WHERE session_id = :id)
+
+-- name: delete_schedules_of_session
+DELETE FROM schedules WHERE session_id = :id
+
+-- name: delete_webhooks_of_session
+DELETE FROM webhooks WHERE session_id = :id
+
+-- name: detach_calls_of_session
+UPDATE model_calls SET session_id = NULL, turn_id = NULL, message_id = NULL WHERE session_id = :id
 
 -- name: get_session_metadata
 SELECT metadata_json FROM chat_sessions WHERE id = :id
@@ -137,8 +180,16 @@ UPDATE chat_sessions SET {booked} WHERE id = :id
 UPDATE chat_sessions SET {booked}, updated_at = greatest(updated_at, :updated_at) WHERE id = :id
 
 -- name: delete_parts_of_session
--- Parts are deleted with the session here: the server manages its own undo data.
-DELETE FROM chat_parts WHERE false AND session_id = :id
+DELETE FROM chat_parts WHERE id IN (SELECT id FROM chat_parts WHERE session_id = :id LIMIT 500)
+
+-- name: delete_messages_of_session
+DELETE FROM chat_messages WHERE id IN (SELECT id FROM chat_messages WHERE session_id = :id LIMIT 500)
+
+-- name: delete_turns_of_session
+DELETE FROM chat_turns WHERE id IN (SELECT id FROM chat_turns WHERE session_id = :id LIMIT 500)
+
+-- name: delete_moves_of_session
+DELETE FROM head_moves WHERE session_id = :id AND seq < (SELECT min(seq) + 500 FROM head_moves WHERE session_id = :id)
 
 -- name: delete_session
 -- sent
@@ -146,16 +197,16 @@ DELETE FROM chat_sessions WHERE id = :id
 
 -- name: find_session
 SELECT {session_columns} FROM chat_sessions s LEFT JOIN session_state t ON t.session_id = s.id
-WHERE s.id = :id AND {is_taken_in}
+WHERE s.id = :id AND {is_shown}
 
 -- name: list_children
 SELECT {session_columns} FROM chat_sessions s LEFT JOIN session_state t ON t.session_id = s.id
-WHERE s.parent_id = :id AND {is_taken_in} ORDER BY s.created_at, s.id
+WHERE s.parent_id = :id AND {is_shown} ORDER BY s.created_at, s.id
 
 -- name: list_branches
 SELECT {session_columns}
 FROM chat_sessions s LEFT JOIN session_state t ON t.session_id = s.id
-WHERE s.parent_id = :id AND {kind} <> 'subagent' AND {is_taken_in} ORDER BY s.created_at, s.id
+WHERE s.parent_id = :id AND {kind} <> 'subagent' AND {is_shown} ORDER BY s.created_at, s.id
 
 -- name: list_sessions
 -- The plain list: the index holds exactly the rows to show. Without the hint the planner would use the index on
@@ -221,7 +272,7 @@ SELECT session_id FROM (
 ) named ORDER BY rank LIMIT 1
 
 -- name: all_session_ids
-SELECT s.id FROM chat_sessions s LEFT JOIN session_state t ON t.session_id = s.id WHERE {is_taken_in} ORDER BY s.id
+SELECT s.id FROM chat_sessions s LEFT JOIN session_state t ON t.session_id = s.id WHERE {is_shown} ORDER BY s.id
 
 
 -- State
@@ -231,11 +282,13 @@ SELECT head_turn_id, open_turn_id, epoch, runner FROM session_state WHERE sessio
 
 -- name: lock_state
 -- A writer of a session holds this lock until the commit: no other process changes the session meanwhile.
-SELECT head_turn_id, open_turn_id, epoch, runner FROM session_state WHERE session_id = :id FOR UPDATE
+SELECT head_turn_id, open_turn_id, epoch, runner FROM session_state
+WHERE session_id = :id AND unfinished_since IS DISTINCT FROM 0 FOR UPDATE
 
 -- name: lock_states
 -- In a global order, to prevent deadlocks.
-SELECT session_id, head_turn_id, open_turn_id, epoch, runner FROM session_state
+SELECT session_id, head_turn_id, open_turn_id, epoch, runner, unfinished_since IS NOT DISTINCT FROM 0
+FROM session_state
 WHERE session_id IN (SELECT value FROM json_array_elements_text(:ids::json)) ORDER BY session_id FOR UPDATE
 
 -- name: set_state
@@ -384,8 +437,8 @@ UNION
 SELECT session_id FROM chat_parts
 WHERE tool_state IN ('input-streaming', 'input-available', 'approval-requested', 'approval-responded')
 AND NOT EXISTS (SELECT 1 FROM adopted_messages a WHERE a.message_id = chat_parts.message_id)
--- Without a state, a session of another program has not been adopted.
-AND EXISTS (SELECT 1 FROM session_state s WHERE s.session_id = chat_parts.session_id)
+-- Without a state, a session of another program has not been adopted; an unfinished one is not there.
+AND EXISTS (SELECT 1 FROM session_state s WHERE s.session_id = chat_parts.session_id AND s.unfinished_since IS NULL)
 UNION
 SELECT session_id FROM message_queue
 
@@ -574,6 +627,15 @@ WITH RECURSIVE path (id, parent_turn_id, depth) AS (
     WHERE u.depth >= :depth AND u.depth < path.depth
 )
 SELECT id FROM path
+
+-- name: path_every
+WITH RECURSIVE path (id, parent_turn_id, depth) AS (
+    SELECT id, parent_turn_id, depth FROM chat_turns WHERE id = :id AND session_id = :session_id
+    UNION ALL
+    SELECT u.id, u.parent_turn_id, u.depth FROM path JOIN chat_turns u ON u.id = path.parent_turn_id
+    WHERE u.depth = path.depth - 1
+)
+SELECT id FROM path WHERE depth % :every::bigint = 0 ORDER BY depth
 
 -- name: compactions_above
 -- Walks from one compaction to the next, not turn by turn; each once, because damaged ones may form a cycle.
@@ -915,8 +977,7 @@ WHERE o.session_id = :source AND EXISTS (
 INSERT INTO blob_links (session_id, sha256)
 SELECT :session_id, l.sha256 FROM blob_links l
 WHERE l.session_id = :source AND '/api/blobs/' || l.sha256 IN (
-    SELECT p.data_json ->> 'url'
-    FROM chat_parts p WHERE p.session_id = :session_id AND p.type = 'file'
+    SELECT p.data_json ->> 'url' FROM pg_temp.copied c JOIN chat_parts p ON p.message_id = c.id WHERE p.type = 'file'
 )
 ON CONFLICT (session_id, sha256) DO NOTHING
 
@@ -1174,6 +1235,7 @@ WITH docs AS (
 INSERT INTO search_stale (message_id) SELECT message_id FROM message_seals ON CONFLICT (message_id) DO NOTHING
 
 -- fragment: is_owners
+AND p.session_id NOT IN (SELECT session_id FROM session_state WHERE unfinished_since IS NOT NULL)
 AND (:owner::text IS NULL OR EXISTS (
     SELECT 1 FROM session_state o WHERE o.session_id = p.session_id AND o.owner = :owner::text
 ))
@@ -1237,7 +1299,7 @@ SELECT {session_columns} FROM chat_sessions s
 LEFT JOIN session_state t ON t.session_id = s.id
 WHERE (metadata_json ->> 'label') IS NOT NULL
 AND (metadata_json ->> 'label') = :name
-AND s.archived_at IS NULL AND {kind} <> 'subagent' AND {is_taken_in}
+AND s.archived_at IS NULL AND {kind} <> 'subagent' AND {is_shown}
 AND t.owner IS NOT DISTINCT FROM :owner::text
 ORDER BY s.created_at, s.id LIMIT 20
 
@@ -1246,7 +1308,7 @@ SELECT {session_columns} FROM chat_sessions s
 LEFT JOIN session_state t ON t.session_id = s.id
 WHERE (metadata_json ->> 'routing_key') IS NOT NULL
 AND (metadata_json ->> 'routing_key') = :name
-AND s.archived_at IS NULL AND {kind} <> 'subagent' AND {is_taken_in}
+AND s.archived_at IS NULL AND {kind} <> 'subagent' AND {is_shown}
 AND t.owner IS NOT DISTINCT FROM :owner::text
 ORDER BY s.created_at, s.id LIMIT 20
 

@@ -77,7 +77,8 @@ CREATE TABLE session_state (
     epoch BIGINT NOT NULL DEFAULT 0,
     runner TEXT COLLATE "C",
     owner TEXT COLLATE "C",
-    alias TEXT COLLATE "C"
+    alias TEXT COLLATE "C",
+    unfinished_since BIGINT
 ) WITH (fillfactor = 70);
 
 CREATE INDEX session_state_by_runner ON session_state (runner) WHERE runner IS NOT NULL;
@@ -85,6 +86,7 @@ CREATE INDEX session_state_open ON session_state (session_id) WHERE open_turn_id
 
 CREATE INDEX session_state_by_owner ON session_state (owner) WHERE owner IS NOT NULL;
 CREATE UNIQUE INDEX session_state_by_alias ON session_state (alias, coalesce(owner, '')) WHERE alias IS NOT NULL;
+CREATE INDEX session_state_unfinished ON session_state (session_id) WHERE unfinished_since IS NOT NULL;
 
 CREATE TABLE chat_turns (
     id TEXT COLLATE "C" PRIMARY KEY,

@@ -38,8 +38,9 @@ class SearchIndex:
     def forget_message(self, message_id: str) -> None:
         self._sql.run("forget_searched", {"id": message_id})
 
-    def forget_session(self, session_id: str) -> None:
+    def forget_session(self, session_id: str) -> bool:
         """Do nothing: index rows are deleted with their messages."""
+        return False
 
     def batch(self) -> bool:
         """Index some of what is missing; return whether there is more."""

@@ -44,6 +44,7 @@ from clew.store.unit import (
     STORE_WIDE,
     AliasIsFree,
     CopyLine,
+    DeletePortion,
     DeleteSession,
     DigestIsNew,
     LinkBlob,
@@ -301,7 +302,7 @@ def _route_of(guard: RouteIsFree | AliasIsFree) -> str:
 def _lock(sql: PostgresStatements, units: Sequence[Unit]) -> dict[str, SessionState | None]:
     """Lock everything these units write to, in a global order; return the states of their sessions."""
     writes = [write for unit in units for write in unit.writes]
-    if any(isinstance(write, DeleteSession) for write in writes):
+    if any(isinstance(write, DeleteSession | DeletePortion) for write in writes):
         sql.first("hold_kept", {"key": SHARED_DATA_LOCK})
     elif any(isinstance(write, _NAMING) for write in writes):
         sql.first("share_kept", {"key": SHARED_DATA_LOCK})
@@ -314,6 +315,6 @@ def _lock(sql: PostgresStatements, units: Sequence[Unit]) -> dict[str, SessionSt
     ids = sorted({unit.session_id for unit in units} - {STORE_WIDE})
     states: dict[str, SessionState | None] = {STORE_WIDE: None, **dict.fromkeys(ids)}
     if ids:
-        for session_id, *state in sql.rows("lock_states", {"ids": rows.encode(ids)}):
-            states[session_id] = SessionState(*state)
+        for session_id, *state, is_deleted in sql.rows("lock_states", {"ids": rows.encode(ids)}):
+            states[session_id] = None if is_deleted else SessionState(*state)
     return states

@@ -16,7 +16,7 @@ from clew.clock import Clock, SystemClock
 from clew.errors import NotSupported, StoreClosed
 from clew.ids import Mint
 from clew.store.base import Capabilities, Damage, Rebuilt
-from clew.store.sql.kept_lines import KeptLines
+from clew.store.sql.line_cache import LineCache
 from clew.store.sql.log import EventLog
 from clew.store.sql.read_transaction import ReadTransaction, end_of
 from clew.store.sql.sqlite.base import SqliteBase
@@ -52,7 +52,7 @@ class MemoryStore(SqliteBase):
         if log is not None:
             with transaction(connection):
                 log.start()
-        lines = KeptLines(lambda _: True)
+        lines = LineCache(lambda _: True)
         transactions = Transactions(connection, None, mint or Mint(clock), lines, log, before_commit=before_commit)
         super().__init__(_InlineReads(transactions), InlineWriter(transactions), transactions.name)
 

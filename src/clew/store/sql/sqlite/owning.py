@@ -13,7 +13,7 @@ from clew.failpoints import failpoint
 from clew.ids import Mint
 from clew.store.owner import OwnerLock, refuse_lost, take_ownership
 from clew.store.sql.inbox import Inbox
-from clew.store.sql.kept_lines import KeptLines
+from clew.store.sql.line_cache import LineCache
 from clew.store.sql.log import EventLog, is_log_complete
 from clew.store.sql.lost_commits import damage_of, newest_commit, record_loss
 from clew.store.sql.sqlite import connection as c
@@ -68,7 +68,7 @@ def open_owned(path: Path, options: SqliteOptions, clock: Clock, mint: Mint, con
         lock.stays()  # the readers are connected to the same file as the writer
         others = ExternalWriters(connect(path, writer=False))
         undo.callback(others.close)
-        readers.lines = KeptLines(others.is_known)
+        readers.lines = LineCache(others.is_known)
         transactions = Transactions(connection, path, mint, readers.lines, log, lock_wait_s=options.lock_wait_ms / 1000)
         inbox = Inbox(options.window_ms, options.gap_ms)
         guard = OwnedFile(transactions, path, mint, options, lock, acknowledged, others, inbox, readers.backfill)

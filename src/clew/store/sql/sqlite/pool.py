@@ -18,7 +18,7 @@ import msgspec
 
 from clew.errors import RowUndecodable, StoreClosed
 from clew.long_work import AT_ONCE
-from clew.store.sql.kept_lines import KeptLines
+from clew.store.sql.line_cache import LineCache
 from clew.store.sql.read_transaction import ReadTransaction, TooLong, end_of, measured
 from clew.store.sql.sqlite.connection import Connect, SqliteStatements, connect, is_undecodable, translate
 from clew.store.sql.statements import IsLong, Reads, Statements
@@ -38,7 +38,7 @@ class ReaderPool:
     """
 
     wait_for_adoption: Callable[[str | None], None] | None = None
-    lines: KeptLines | None = None
+    lines: LineCache | None = None
     tails: Tails | None = None
 
     def __init__(self, path: Path, threads: int = 2, connect: Connect = connect) -> None:

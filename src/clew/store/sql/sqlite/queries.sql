@@ -30,7 +30,7 @@ AND (NOT :pinned OR (s.metadata_json LIKE '%"pinned"%'
     AND iif(json_valid(metadata_json), json_type(metadata_json, '$.pinned'), NULL) = 'true'))
 AND (:owner IS NULL OR t.owner = :owner)
 AND (s.updated_at, s.id) < (:updated_at, :id)
-AND {is_taken_in}
+AND {is_shown}
 
 -- fragment: page
 {found}
@@ -48,9 +48,17 @@ LIMIT :limit
 AND (:ephemeral OR {is_ephemeral} IS NOT 1)
 AND (:kind = 'any' OR (:kind = 'subagent') = ({kind} = 'subagent'))
 
+-- fragment: is_shown
+-- Reads treat a session that is being copied or deleted as if it did not exist.
+({is_taken_in} AND t.unfinished_since IS NULL)
+
 -- fragment: is_taken_in
 -- A session has a state, or at least turns; without either, another program wrote it and it was not adopted yet.
 (t.session_id IS NOT NULL OR EXISTS (SELECT 1 FROM chat_turns c WHERE c.session_id = s.id))
+
+-- fragment: unfinished
+-- The sessions that are being copied or deleted.
+(SELECT session_id FROM session_state WHERE unfinished_since IS NOT NULL)
 
 -- fragment: call_columns
 id, session_id, turn_id, step, message_id, purpose, provider_id, model_id, variant,
@@ -93,6 +101,48 @@ INSERT INTO chat_sessions (
 -- name: insert_state
 INSERT INTO session_state (session_id, owner, alias) VALUES (:id, :owner, :alias)
 
+-- name: renew_copy
+UPDATE session_state SET unfinished_since = {now_ms} WHERE session_id = :id AND unfinished_since > 0
+
+-- name: finish_copy
+UPDATE session_state SET unfinished_since = NULL WHERE session_id = :id AND unfinished_since > 0
+
+-- name: begin_copy
+UPDATE session_state SET unfinished_since = {now_ms} WHERE session_id = :id
+
+-- name: begin_deletion
+-- 0: units no longer find the session.
+UPDATE session_state SET
+    head_turn_id = NULL, open_turn_id = NULL, runner = NULL, alias = NULL, unfinished_since = 0
+WHERE session_id = :id
+
+-- name: unfinished_sessions
+-- The owner of the file has no other process that copies.
+SELECT session_id FROM session_state
+WHERE unfinished_since IS NOT NULL ORDER BY session_id
+
+-- name: names_of_unfinished
+-- What the rows of such sessions are named by.
+SELECT session_id FROM session_state WHERE unfinished_since IS NOT NULL
+UNION SELECT id FROM chat_messages WHERE session_id IN {unfinished}
+UNION SELECT id FROM chat_turns WHERE session_id IN {unfinished}
+UNION SELECT sha256 FROM blob_links WHERE session_id IN {unfinished}
+
+-- name: is_unfinished
+SELECT 1 FROM session_state WHERE session_id = :id AND unfinished_since IS NOT NULL
+
+-- name: delete_queued_of_session
+DELETE FROM chat_messages WHERE id IN (SELECT message_id FROM message_queue WHERE session_id = :id)
+
+-- name: delete_schedules_of_session
+DELETE FROM schedules WHERE session_id = :id
+
+-- name: delete_webhooks_of_session
+DELETE FROM webhooks WHERE session_id = :id
+
+-- name: detach_calls_of_session
+UPDATE model_calls SET session_id = NULL, turn_id = NULL, message_id = NULL WHERE session_id = :id
+
 -- name: get_session_metadata
 SELECT metadata_json FROM chat_sessions WHERE id = :id
 
@@ -131,24 +181,33 @@ UPDATE chat_sessions SET {booked} WHERE id = :id
 UPDATE chat_sessions SET {booked}, updated_at = max(updated_at, :updated_at) WHERE id = :id
 
 -- name: delete_parts_of_session
--- Deletes in portions: the pages a statement changes are held in memory until it ends.
+-- Deletes in portions: the pages a statement changes are held in memory until it ends, and other writes wait for it.
 DELETE FROM chat_parts WHERE rowid IN (SELECT rowid FROM chat_parts WHERE session_id = :id LIMIT 500)
+
+-- name: delete_messages_of_session
+DELETE FROM chat_messages WHERE rowid IN (SELECT rowid FROM chat_messages WHERE session_id = :id LIMIT 500)
+
+-- name: delete_turns_of_session
+DELETE FROM chat_turns WHERE id IN (SELECT id FROM chat_turns WHERE session_id = :id LIMIT 500)
+
+-- name: delete_moves_of_session
+DELETE FROM head_moves WHERE session_id = :id AND seq < (SELECT min(seq) + 500 FROM head_moves WHERE session_id = :id)
 
 -- name: delete_session
 DELETE FROM chat_sessions WHERE id = :id
 
 -- name: find_session
 SELECT {session_columns} FROM chat_sessions s LEFT JOIN session_state t ON t.session_id = s.id
-WHERE s.id = :id AND {is_taken_in}
+WHERE s.id = :id AND {is_shown}
 
 -- name: list_children
 SELECT {session_columns} FROM chat_sessions s LEFT JOIN session_state t ON t.session_id = s.id
-WHERE s.parent_id = :id AND {is_taken_in} ORDER BY s.created_at, s.id
+WHERE s.parent_id = :id AND {is_shown} ORDER BY s.created_at, s.id
 
 -- name: list_branches
 SELECT {session_columns}
 FROM chat_sessions s INDEXED BY chat_sessions_by_parent LEFT JOIN session_state t ON t.session_id = s.id
-WHERE s.parent_id = :id AND {kind} <> 'subagent' AND {is_taken_in} ORDER BY s.created_at, s.id
+WHERE s.parent_id = :id AND {kind} <> 'subagent' AND {is_shown} ORDER BY s.created_at, s.id
 
 -- name: list_sessions
 -- The plain list: the index holds exactly the rows to show. Without the hint the planner would use the index on
@@ -219,13 +278,13 @@ WHERE {may_have_title} AND t.owner = :owner AND {flags}
 -- The id comes first: no alias hides it.
 SELECT session_id FROM (
     SELECT session_id, 0 AS rank FROM session_state
-    WHERE session_id = :name AND (:owner IS NULL OR owner = :owner)
+    WHERE session_id = :name AND unfinished_since IS NULL AND (:owner IS NULL OR owner = :owner)
     UNION ALL
     SELECT session_id, 1 FROM session_state WHERE alias = :name AND ifnull(owner, '') = ifnull(:owner, '')
 ) named ORDER BY rank LIMIT 1
 
 -- name: all_session_ids
-SELECT s.id FROM chat_sessions s LEFT JOIN session_state t ON t.session_id = s.id WHERE {is_taken_in} ORDER BY s.id
+SELECT s.id FROM chat_sessions s LEFT JOIN session_state t ON t.session_id = s.id WHERE {is_shown} ORDER BY s.id
 
 
 -- State
@@ -235,7 +294,8 @@ SELECT head_turn_id, open_turn_id, epoch, runner FROM session_state WHERE sessio
 
 -- name: lock_state
 -- The writer's read. With a single writer no row lock is needed.
-SELECT head_turn_id, open_turn_id, epoch, runner FROM session_state WHERE session_id = :id
+SELECT head_turn_id, open_turn_id, epoch, runner FROM session_state
+WHERE session_id = :id AND unfinished_since IS NOT 0
 
 -- name: set_state
 UPDATE session_state SET head_turn_id = :head_turn_id, open_turn_id = :open_turn_id, epoch = :epoch,
@@ -408,8 +468,8 @@ UNION
 SELECT session_id FROM chat_parts INDEXED BY chat_parts_open_calls
 WHERE tool_state IN ('input-streaming', 'input-available', 'approval-requested', 'approval-responded')
 AND NOT EXISTS (SELECT 1 FROM adopted_messages a WHERE a.message_id = chat_parts.message_id)
--- Without a state, a session of another program has not been adopted.
-AND EXISTS (SELECT 1 FROM session_state s WHERE s.session_id = chat_parts.session_id)
+-- Without a state, a session of another program has not been adopted; an unfinished one is not there.
+AND EXISTS (SELECT 1 FROM session_state s WHERE s.session_id = chat_parts.session_id AND s.unfinished_since IS NULL)
 UNION
 SELECT session_id FROM message_queue
 
@@ -592,6 +652,15 @@ WITH RECURSIVE path (id, parent_turn_id, depth) AS (
     WHERE u.depth >= :depth AND u.depth < path.depth
 )
 SELECT id FROM path
+
+-- name: path_every
+WITH RECURSIVE path (id, parent_turn_id, depth) AS (
+    SELECT id, parent_turn_id, depth FROM chat_turns WHERE id = :id AND +session_id = :session_id
+    UNION ALL
+    SELECT u.id, u.parent_turn_id, u.depth FROM path JOIN chat_turns u ON u.id = path.parent_turn_id
+    WHERE u.depth = path.depth - 1
+)
+SELECT id FROM path WHERE depth % :every = 0 ORDER BY depth
 
 -- name: compactions_above
 -- Walks from one compaction to the next, not turn by turn; each once, because damaged ones may form a cycle.
@@ -885,7 +954,7 @@ INSERT INTO blob_links (session_id, sha256)
 SELECT :session_id, l.sha256 FROM blob_links l
 WHERE l.session_id = :source AND '/api/blobs/' || l.sha256 IN (
     SELECT iif(json_valid(p.data_json), json_extract(p.data_json, '$.url'), NULL)
-    FROM chat_parts p WHERE p.session_id = :session_id AND p.type = 'file'
+    FROM temp.copied c CROSS JOIN chat_parts p ON p.message_id = c.id WHERE p.type = 'file'
 )
 ON CONFLICT (session_id, sha256) DO NOTHING
 
@@ -1096,7 +1165,7 @@ WHERE EXISTS (SELECT 1 FROM blob_links WHERE sha256 = :sha256) AND b.sha256 = :s
 
 -- name: is_blob_of
 SELECT 1 FROM blob_links l JOIN session_state t ON t.session_id = l.session_id
-WHERE l.sha256 = :sha256 AND t.owner = :owner LIMIT 1
+WHERE l.sha256 = :sha256 AND t.owner = :owner AND t.unfinished_since IS NULL LIMIT 1
 
 -- name: put_project_rules
 INSERT INTO project_rules (project, rules_json, updated_at) VALUES (:project, :rules_json, :updated_at)
@@ -1216,17 +1285,18 @@ SELECT 'delete', t.id, t.text
 FROM chat_parts p CROSS JOIN search_docs d ON d.part_id = p.id CROSS JOIN search_texts t ON t.id = d.id
 WHERE p.message_id IN (SELECT value FROM json_each(:ids))
 
--- name: unindex_session
-INSERT INTO search_index (search_index, rowid, text)
-SELECT 'delete', t.id, t.text
-FROM chat_parts p CROSS JOIN search_docs d ON d.part_id = p.id CROSS JOIN search_texts t ON t.id = d.id
-WHERE p.session_id = :id
+-- name: next_search_docs
+SELECT d.id FROM chat_parts p CROSS JOIN search_docs d ON d.part_id = p.id WHERE p.session_id = :id LIMIT 500
 
--- name: any_search_doc_of
-SELECT 1 FROM chat_parts p CROSS JOIN search_docs d ON d.part_id = p.id WHERE p.session_id = :id LIMIT 1
+-- name: unindex_docs
+INSERT INTO search_index (search_index, rowid, text)
+SELECT 'delete', t.id, t.text FROM search_texts t WHERE t.id IN (SELECT value FROM json_each(:docs))
+
+-- name: delete_docs
+DELETE FROM search_docs WHERE id IN (SELECT value FROM json_each(:docs))
 
 -- name: merge_search_index
-INSERT INTO search_index (search_index) VALUES ('optimize')
+INSERT INTO search_index (search_index, rank) VALUES ('merge', :pages)
 
 -- name: delete_search_docs
 DELETE FROM search_docs WHERE part_id IN (
@@ -1237,6 +1307,7 @@ DELETE FROM search_docs WHERE part_id IN (
 DELETE FROM search_marks WHERE message_id IN (SELECT value FROM json_each(:ids))
 
 -- fragment: is_owners
+AND p.session_id NOT IN (SELECT session_id FROM session_state WHERE unfinished_since IS NOT NULL)
 AND (:owner IS NULL OR EXISTS (
     SELECT 1 FROM session_state o WHERE o.session_id = p.session_id AND o.owner = :owner
 ))
@@ -1307,7 +1378,7 @@ SELECT {session_columns} FROM chat_sessions s INDEXED BY chat_sessions_by_label
 LEFT JOIN session_state t ON t.session_id = s.id
 WHERE iif(json_valid(metadata_json), json_extract(metadata_json, '$.label'), NULL) IS NOT NULL
 AND iif(json_valid(metadata_json), json_extract(metadata_json, '$.label'), NULL) = :name
-AND s.archived_at IS NULL AND {kind} <> 'subagent' AND {is_taken_in}
+AND s.archived_at IS NULL AND {kind} <> 'subagent' AND {is_shown}
 AND t.owner IS :owner
 ORDER BY s.created_at, s.id LIMIT 20
 
@@ -1316,7 +1387,7 @@ SELECT {session_columns} FROM chat_sessions s INDEXED BY chat_sessions_by_routin
 LEFT JOIN session_state t ON t.session_id = s.id
 WHERE iif(json_valid(metadata_json), json_extract(metadata_json, '$.routing_key'), NULL) IS NOT NULL
 AND iif(json_valid(metadata_json), json_extract(metadata_json, '$.routing_key'), NULL) = :name
-AND s.archived_at IS NULL AND {kind} <> 'subagent' AND {is_taken_in}
+AND s.archived_at IS NULL AND {kind} <> 'subagent' AND {is_shown}
 AND t.owner IS :owner
 ORDER BY s.created_at, s.id LIMIT 20
 

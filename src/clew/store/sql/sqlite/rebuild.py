@@ -108,10 +108,12 @@ def _restore_all(original: sqlite3.Connection, copy: sqlite3.Connection) -> int:
 
 
 def differences(original: sqlite3.Connection, copy: sqlite3.Connection) -> Iterator[Damage]:
-    """Yield rows that differ, except for parts that are still growing: those are in no log yet."""
+    """Yield rows that differ, except for parts that are still growing and sessions that are being copied or deleted:
+    those are in no log."""
     in_flow = original.execute(QUERIES["parts_in_flow"])
     parts = {(message_id, index): _decoded(data) for message_id, index, data in in_flow}
     growing = {name for name, data in parts.items() if isinstance(data, dict) and is_growing(data)}
+    unfinished = {name for (name,) in original.execute(QUERIES["names_of_unfinished"])}
     for table, key in TABLES["compared"].items():
         # Without the columns that another program has added.
         columns = [row[1] for row in copy.execute(f"PRAGMA table_info({table})")]
@@ -120,7 +122,7 @@ def differences(original: sqlite3.Connection, copy: sqlite3.Connection) -> Itera
         query = f"SELECT {wanted} FROM {table} ORDER BY {key}"
         # Merge both tables in key order.
         both = heapq.merge(
-            ((name_of(row), 0, row) for row in original.execute(query)),
+            ((name_of(row), 0, row) for row in original.execute(query) if unfinished.isdisjoint(row)),
             ((name_of(row), 1, row) for row in copy.execute(query)),
             key=itemgetter(0),
         )

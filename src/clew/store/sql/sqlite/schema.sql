@@ -61,11 +61,13 @@ CREATE TABLE session_state (
     epoch INTEGER NOT NULL DEFAULT 0,
     runner TEXT,
     owner TEXT,
-    alias TEXT
+    alias TEXT,
+    unfinished_since INTEGER
 ) WITHOUT ROWID;
 
 CREATE INDEX session_state_by_owner ON session_state (owner) WHERE owner IS NOT NULL;
 CREATE UNIQUE INDEX session_state_by_alias ON session_state (alias, ifnull(owner, '')) WHERE alias IS NOT NULL;
+CREATE INDEX session_state_unfinished ON session_state (session_id) WHERE unfinished_since IS NOT NULL;
 
 CREATE TABLE chat_turns (
     id TEXT PRIMARY KEY NOT NULL,
@@ -343,7 +345,8 @@ SELECT s.id AS id,
     s.created_at AS created_at,
     s.updated_at AS updated_at,
     s.archived_at AS archived_at
-FROM chat_sessions s LEFT JOIN session_state t ON t.session_id = s.id LEFT JOIN ledger_copies h ON h.id = t.head_turn_id;
+FROM chat_sessions s LEFT JOIN session_state t ON t.session_id = s.id LEFT JOIN ledger_copies h ON h.id = t.head_turn_id
+WHERE t.unfinished_since IS NULL;
 
 CREATE VIEW ledger_turns AS
 WITH RECURSIVE

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import Final, Literal, TypeVar
 
@@ -36,6 +36,7 @@ BATCH_CHARS: Final = 1_000_000
 """Length of their parts after which no more messages are added."""
 
 _SCAN_ROWS: Final = 2_000
+_MERGED_PAGES: Final = 200
 _MAX_STALE: Final = 20_000
 
 
@@ -60,6 +61,7 @@ class SearchIndex:
         self._stale: dict[str, None] = {}
         self._tracking = False
         self._docs_checked = False
+        self._is_merging = False
 
     # While units are applied
 
@@ -76,15 +78,23 @@ class SearchIndex:
             self._forget([message_id])
             self.note([message_id])
 
-    def forget_session(self, session_id: str) -> None:
-        """Remove a session from the index before it is deleted, which also deletes its ``search_docs`` and
-        ``search_marks``.
+    def forget_session(self, session_id: str) -> bool:
+        """Remove some parts of a session from the index before they are deleted; return whether there are more.
 
         FTS5 only marks entries as deleted; the words leave the file when its segments are merged.
         """
-        if self._used and self._sql.first("any_search_doc_of", {"id": session_id}) is not None:
-            for name in ("unindex_session", "merge_search_index"):
-                self._unindex(name, {"id": session_id})
+        docs = [row[0] for row in self._sql.rows("next_search_docs", {"id": session_id})] if self._used else []
+        if docs:
+            ids = {"docs": rows.encode(docs)}
+            self._unindex("unindex_docs", ids)
+            self._sql.run("delete_docs", ids)
+            # A negative number begins the merge of all segments, which takes time proportional to the whole index.
+            self._is_merging = self._unindex("merge_search_index", {"pages": -_MERGED_PAGES})
+        elif self._is_merging:
+            before = self._sql.connection.total_changes
+            has_merged = self._unindex("merge_search_index", {"pages": _MERGED_PAGES})
+            self._is_merging = has_merged and self._sql.connection.total_changes - before >= 2
+        return self._is_merging or bool(docs)
 
     # Indexing
 
@@ -212,7 +222,8 @@ class SearchIndex:
             self._sql.run("delete_search_docs", ids)
             self._sql.run("delete_search_marks", ids)
 
-    def _unindex(self, name: str, params: dict[str, str]) -> None:
+    def _unindex(self, name: str, params: Mapping[str, object]) -> bool:
+        """Run a statement on the index; return False if there is none any more, as it was of no use."""
         schema = search_schema(self._sql)
         if schema == "whole" and self._available:
             try:
@@ -221,9 +232,11 @@ class SearchIndex:
                 # A damaged index can be rebuilt and must not prevent deletion.
                 if not _is_damage(error):
                     raise
-                self._clear()
-        elif schema != "none":
+            else:
+                return True
+        if schema != "none":
             self._clear()
+        return False
 
     def _clear(self) -> None:
         """Remove the index; the next search creates one."""

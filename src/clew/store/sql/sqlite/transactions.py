@@ -22,7 +22,7 @@ from clew.ids import Mint
 from clew.store.commit_batcher import Answer
 from clew.store.sql.apply import UnitWriter
 from clew.store.sql.inbox import AdoptionRequest, Work
-from clew.store.sql.kept_lines import KeptLines
+from clew.store.sql.line_cache import LineCache
 from clew.store.sql.log import EventLog
 from clew.store.sql.sqlite.commit_journal import CommitJournal
 from clew.store.sql.sqlite.connection import (
@@ -126,7 +126,7 @@ class Transactions:
         connection: sqlite3.Connection,
         path: Path | None,
         mint: Mint,
-        lines: KeptLines,
+        lines: LineCache,
         log: EventLog | None = None,
         *,
         before_commit: BeforeCommit | None = None,

@@ -10,7 +10,7 @@ import tempfile
 import threading
 import tracemalloc
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,13 +21,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.fill import add_sessions, fill_turns
+from clew.errors import RowUndecodable
 from clew.ids import Mint
 from clew.session.context.context import load_counted
 from clew.session.history.views import load_messages
 from clew.store import unit as u
 from clew.store.base import LineSlice, Store
-from clew.store.sql import kept_lines, messages, rows
-from clew.store.sql.kept_lines import KeptLines
+from clew.store.sql import line_cache, messages, rows
+from clew.store.sql.line_cache import LineCache
 from clew.store.sql.sqlite.memory import MemoryStore
 from clew.store.sql.sqlite.opening import open_sqlite
 from clew.store.sql.sqlite.store import SqliteStore
@@ -54,7 +55,7 @@ async def opened(path: Path) -> AsyncIterator[SqliteStore]:
         await store.close()
 
 
-def lines_of(store: SqliteStore) -> KeptLines:
+def lines_of(store: SqliteStore) -> LineCache:
     lines = store._readers.lines
     assert lines is not None
     return lines
@@ -159,6 +160,16 @@ async def test_reads_beside_writes_leave_nothing_old_behind(tmp_path: Path) -> N
             await compare(store, history.scribe.session_id)
 
 
+_PART = "(SELECT id FROM chat_parts WHERE session_id = :session_id ORDER BY abs(rowid * 7919 * :chance) % 101 LIMIT 1)"
+OTHERS = (
+    f"""UPDATE chat_parts SET data_json = '{{"type":"text","text":"changed"}}' WHERE id = {_PART}""",
+    f"DELETE FROM chat_parts WHERE id = {_PART}",
+    "UPDATE chat_messages SET updated_at = updated_at + 1 WHERE session_id = :session_id AND :chance < 0.5",
+    "UPDATE chat_sessions SET updated_at = updated_at + 1 WHERE id = :session_id AND :chance IS NOT NULL",
+)
+"""What a program does that knows only the three shared tables."""
+
+
 async def long_session(store: Store, turns: int) -> str:
     mint = Mint()
     session_id = await add_sessions(store, mint, 1, lambda _: {})
@@ -182,6 +193,32 @@ async def test_what_another_program_changes_is_read_again_and_damage_is_told(tmp
             assert (damage is not None, lines_of(store).bytes > 0) == (
                 (True, False) if "changed" in data else (False, True)
             )
+
+
+@pytest.mark.rule("ST-13")
+@settings(max_examples=rounds(10))
+@given(seed=st.integers(0, 10**6), actions=st.lists(st.sampled_from((*ACTIONS, *["other"] * 8)), max_size=25))
+async def test_a_cached_line_is_what_is_stored_whichever_of_two_programs_wrote_last(
+    seed: int, actions: list[str]
+) -> None:
+    """The other program changes, adds and removes parts; what is cached then equals a fresh read, damage included."""
+    chance = random.Random(seed)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "store.db"
+        async with opened(path) as store:
+            history = History(store, seed)
+            await history.start()
+            session_id = history.scribe.session_id
+            for action in actions:
+                if action == "other":
+                    with closing(sqlite3.connect(path, timeout=30)) as other, other:
+                        other.execute(chance.choice(OTHERS), {"session_id": session_id, "chance": chance.random()})
+                else:
+                    with suppress(RowUndecodable):  # some actions refuse a damaged message
+                        await history.run(action)
+                if chance.random() < 0.6:
+                    cached = await kept_view(store, session_id)
+                    assert cached == await store.find_view(session_id, keep_damaged=True)
 
 
 @pytest.mark.rule("ST-13")
@@ -252,13 +289,13 @@ async def test_lines_are_kept_up_to_a_number_of_bytes_and_the_one_used_longest_a
         sessions = [await long_session(store, 10) for _ in range(3)]
         lines = lines_of(store)
         await kept_view(store, sessions[0])
-        lines._most = lines.bytes * 2
+        lines._max_bytes = lines.bytes * 2
         for session_id in (sessions[1], sessions[0], sessions[2]):
             await kept_view(store, session_id)
-        assert (list(lines._lines), lines.bytes <= lines._most) == ([sessions[0], sessions[2]], True)
+        assert (list(lines._lines), lines.bytes <= lines._max_bytes) == ([sessions[0], sessions[2]], True)
         long = await long_session(store, 30)
         await compare(store, long)
-        assert (list(lines._lines), lines.bytes <= lines._most) == ([sessions[0], sessions[2]], True)
+        assert (list(lines._lines), lines.bytes <= lines._max_bytes) == ([sessions[0], sessions[2]], True)
 
 
 @pytest.mark.slow
@@ -286,7 +323,7 @@ def slice_of(*ids: str) -> LineSlice:
 
 def test_a_line_is_given_only_to_who_sees_no_more_than_was_told() -> None:
     """The writer tells after its commit, and readers see that at once: between the two, everything is read."""
-    lines = KeptLines(lambda _: True)
+    lines = LineCache(lambda _: True)
     lines.forget(10)
     lines.keep("s", 10, slice_of("a", "b"), None)
     told = [lines.find("s", commit) is not None for commit in (9, 10, 11)]
@@ -297,7 +334,7 @@ def test_a_line_is_given_only_to_who_sees_no_more_than_was_told() -> None:
 
 def test_what_is_touched_while_a_line_is_read_is_touched_still() -> None:
     """Whether something of it was kept before or not; an older reading never takes the place of a newer one."""
-    lines = KeptLines(lambda _: True)
+    lines = LineCache(lambda _: True)
     lines.forget(10)
     lines.committed(11, [u.Unit("new", (u.SetTurn("b", "failed"),))])
     lines.keep("new", 10, slice_of("a", "b"), None)
@@ -312,7 +349,7 @@ def test_what_is_touched_while_a_line_is_read_is_touched_still() -> None:
 
 def test_nothing_is_kept_or_given_while_others_may_have_written() -> None:
     known = True
-    lines = KeptLines(lambda _: known)
+    lines = LineCache(lambda _: known)
     lines.forget(10)
     lines.keep("s", 10, slice_of("a"), None)
     known = False
@@ -324,7 +361,7 @@ def test_nothing_is_kept_or_given_while_others_may_have_written() -> None:
 
 def test_it_is_known_of_every_write_what_it_touches() -> None:
     """A write that is added is named here: one that is in no table makes the store forget the line."""
-    known = {*kept_lines._TOUCHED, u.MoveHead}
-    forgets = {u.MoveTurn, u.InsertSession, u.DeleteSession, u.CopyLine}
+    known = {*line_cache._TOUCHED, u.MoveHead}
+    forgets = {u.MoveTurn, u.InsertSession, u.DeleteSession, u.BeginDeletion, u.CopyLine}
     every = {kind for kind in vars(u).values() if isinstance(kind, type) and issubclass(kind, u.Write)}
     assert every - {u.Write, u.SharedWrite} - known == forgets

@@ -1,9 +1,10 @@
-"""Lines kept in memory by the owner of a store, so that of a long session only the newest turns are read again.
+"""Lines cached by the owner of a store: of a long session only the newest turns are read again.
 
-A line is as it was at one commit. The writer tells of every commit after it, in order, what its units touch; a reader
-whose state holds more than was told, or that others may have written to, reads everything. A turn that was touched is
-read again, with all below it. What follows from anything else, or is damaged, is not kept. Bounded by bytes over all
-sessions: the line that was used longest ago goes first.
+A turn after 500 turns takes a fifth of the CPU (docs/performance.md). A cached line is as of one commit. After every
+commit the writer reports the turns and messages that its units touched; a reader then reads those turns again, and all
+below them. A reader that sees a newer commit than the last reported one, or a session that another process may have
+written to, reads everything. Damaged turns are not cached. The size of all lines is limited: the least recently used
+is dropped first.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ from clew.transcript.line import LineTurn
 from clew.transcript.pruned import Pruned
 from clew.transcript.turn_state import OPEN
 
-__all__ = ["KeptLine", "KeptLines"]
+__all__ = ["CachedLine", "LineCache"]
 
 MAX_BYTES: Final = 64 << 20
 _SESSIONS: Final = 10_000
-"""Of so many sessions it is known when they were written to last; of others only that it was before."""
+"""The number of sessions whose last commit is remembered."""
 _PER_PART, _PER_MESSAGE, _PER_TURN = 700, 3_100, 1_300
-"""What values take in memory beside their text, with what is worked out from them."""
+"""The bytes that values take in memory in addition to their text, with what is derived from them."""
 
 _PRUNED: Final = ""
-"""Touched by a prune: no message has this id."""
+"""Touched by a prune. No message has this id."""
 
 
 def _nothing(_: Any) -> Iterable[str]:
@@ -51,16 +52,16 @@ _TOUCHED: Final[dict[type[u.Write], Callable[[Any], Iterable[str]]]] = {
     **dict.fromkeys((u.InsertMessage, u.OpenTurn, u.SetEpoch, u.SetRunner, u.PutCall), _nothing),
     **dict.fromkeys((u.PatchSession, u.SetTitle, u.PutPrompt, u.PutBlob, u.LinkBlob, u.PutProjectRules), _nothing),
     **dict.fromkeys((u.AddEvent, u.PutSchedule, u.DropSchedule, u.PutWebhook, u.DropWebhook), _nothing),
-    **dict.fromkeys((u.JoinReplica, u.BeatReplica, u.LeaveReplica), _nothing),
+    **dict.fromkeys((u.JoinReplica, u.BeatReplica, u.LeaveReplica, u.DeletePortion, u.FinishCopy), _nothing),
 }
-"""The turns and messages whose rows a write changes. After any other one the line is not known any more."""
+"""The turns and messages whose rows a write changes. After any other write the line is dropped."""
 
 
-class KeptLine(msgspec.Struct, frozen=True):
-    """A line as a view has it, at commit ``at``, and what was touched since.
+class CachedLine(msgspec.Struct, frozen=True):
+    """The line of a view as of commit ``at``, and what was touched since.
 
-    ``places`` says by the id of a turn or message in which of the turns it is; of what the line has left it may still
-    speak, and then more is read again than has to be.
+    ``places`` is the position of the turn of each turn or message id. It may contain ids that have left the line, which
+    only makes more turns be read again.
     """
 
     turns: tuple[LineTurn, ...]
@@ -73,11 +74,11 @@ class KeptLine(msgspec.Struct, frozen=True):
 
     @property
     def untouched(self) -> int:
-        """Return the number of unchanged turns at its beginning."""
+        """Return the number of turns from the start that have not changed."""
         first = min((self.places[id_] for id_ in self.touched if id_ in self.places), default=len(self.turns))
         if first < len(self.turns):
             return first
-        # Where it ends something may be going on that changes no row of it, such as a stream.
+        # An open turn may change without a change of its rows, by a stream.
         return len(self.turns) - bool(self.turns and self.turns[-1].turn.status in OPEN)
 
     @property
@@ -85,24 +86,24 @@ class KeptLine(msgspec.Struct, frozen=True):
         return None if _PRUNED in self.touched else self.pruned
 
 
-class KeptLines:
-    """A thread-safe cache of lines. ``is_known``: whether no other process has written to a session."""
+class LineCache:
+    """A thread-safe cache of lines. ``is_known`` returns whether no other process has written to a session."""
 
     def __init__(self, is_known: Callable[[str | None], bool], max_bytes: int = MAX_BYTES) -> None:
         self._is_known = is_known
-        self._most = max_bytes
+        self._max_bytes = max_bytes
         self._lock = threading.Lock()
-        self._lines: dict[str, KeptLine] = {}
+        self._lines: dict[str, CachedLine] = {}
         self._written: dict[str, int] = {}
-        self._before = self._told = -1
+        self._before = self._newest = -1
         self.bytes = 0
 
-    # The writer tells
+    # Called by the writer
 
     def committed(self, commit: int, units: Iterable[u.Unit]) -> None:
-        """These units are in the store, as commit ``commit``."""
+        """Report units that are durable, as commit ``commit``."""
         with self._lock:
-            self._told = commit
+            self._newest = commit
             for unit in units:
                 self._written[unit.session_id] = commit
                 for write in unit.writes if unit.session_id in self._lines else ():
@@ -111,9 +112,9 @@ class KeptLines:
                 self._written, self._before = {}, commit
 
     def forget(self, commit: int, session_id: str | None = None) -> None:
-        """A session, or any, was changed in another way than by units."""
+        """Drop a session, or all, after a change that was not made by a unit."""
         with self._lock:
-            self._told = commit
+            self._newest = commit
             if session_id is not None:
                 self._written[session_id] = commit
                 self._drop(session_id)
@@ -135,41 +136,41 @@ class KeptLines:
         for id_ in touched(write):
             line.touched[id_] = commit
 
-    def _cut(self, session_id: str, line: KeptLine, head: str | None) -> None:
-        """Note a move of the head back: the messages that it left are projected again, now and when it returns."""
+    def _cut(self, session_id: str, line: CachedLine, head: str | None) -> None:
+        """Shorten a line to the new head: the messages below it are projected again, now and when the head returns."""
         place = next((n for n, entry in enumerate(line.turns, 1) if entry.turn.id == head), 0)
         self._drop(session_id)
         if place:
             self._put(session_id, msgspec.structs.replace(line, turns=line.turns[:place], sizes=line.sizes[:place]))
 
-    # A reader asks
+    # Called by readers
 
     def holds(self, session_id: str) -> bool:
-        """Whether a line of it is kept, be it an old one."""
+        """Return whether a line of the session is cached, even an outdated one."""
         return session_id in self._lines
 
-    def find(self, session_id: str, commit: int) -> KeptLine | None:
-        """The line of a session for a reader who sees the store as of ``commit``."""
+    def find(self, session_id: str, commit: int) -> CachedLine | None:
+        """Return the line of a session for a reader that sees the store as of ``commit``."""
         with self._lock:
             line = self._lines.get(session_id)
-            if line is None or commit > self._told or commit < line.at or not self._is_known(session_id):
+            if line is None or commit > self._newest or commit < line.at or not self._is_known(session_id):
                 return None
             return msgspec.structs.replace(line, touched=dict(line.touched))
 
-    def keep(self, session_id: str, commit: int, line: LineSlice, known: KeptLine | None) -> None:
-        """Keep a line that was read as of ``commit``, as far as ``known`` with the turns that were kept."""
+    def keep(self, session_id: str, commit: int, line: LineSlice, known: CachedLine | None) -> None:
+        """Cache a line that was read as of ``commit``. ``known`` is the cached line that it was read with."""
         same = 0
         if known is not None:
             pairs = zip(known.turns, line.turns, strict=False)
             same = next(
                 (n for n, (old, new) in enumerate(pairs) if old is not new), min(len(known.turns), len(line.turns))
             )
-        # What was kept was whole.
+        # Cached turns are not damaged.
         if any(entry.turn.damage or any(row.damage for row in entry.messages) for entry in line.turns[same:]):
             with self._lock:
                 self._drop(session_id)
             return
-        # A line that only goes on shares what it knows of places with the one before it, which looks at no other.
+        # A line that only grew shares the dictionary of the line before it, which is not used any more.
         places: dict[str, int] = {}
         if known is not None and same:
             places = known.places if same == len(known.turns) else dict(known.places)
@@ -182,19 +183,19 @@ class KeptLines:
             if not self._is_known(session_id) or (held is not None and held.at > commit):
                 return
             if held is None and self._written.get(session_id, self._before) > commit:
-                return  # concurrent changes were not noted
+                return  # changes during the read were not recorded
             touched = {} if held is None else {id_: at for id_, at in held.touched.items() if at > commit}
             self._drop(session_id)
             compaction = line.turns[-1].turn.compaction_turn_id if line.turns else None
-            self._put(session_id, KeptLine(line.turns, line.pruned, compaction, commit, sizes, places, touched))
+            self._put(session_id, CachedLine(line.turns, line.pruned, compaction, commit, sizes, places, touched))
 
-    def _put(self, session_id: str, line: KeptLine) -> None:
+    def _put(self, session_id: str, line: CachedLine) -> None:
         size = sum(line.sizes)
-        if size > self._most:
+        if size > self._max_bytes:
             return
         self._lines[session_id] = line
         self.bytes += size
-        while self.bytes > self._most:
+        while self.bytes > self._max_bytes:
             self._drop(next(iter(self._lines)))
 
     def _drop(self, session_id: str) -> None:
@@ -204,7 +205,7 @@ class KeptLines:
 
 
 def _size_of(entry: LineTurn) -> int:
-    """About how many bytes a turn takes in memory."""
+    """Return roughly how many bytes a turn takes in memory."""
     parts: Sequence[Any] = [part.data for row in entry.messages for part in row.parts]
-    told = len(orjson.dumps([parts, entry.turn.data, [row.metadata for row in entry.messages]]))
-    return told + _PER_TURN + _PER_MESSAGE * len(entry.messages) + _PER_PART * len(parts)
+    size = len(orjson.dumps([parts, entry.turn.data, [row.metadata for row in entry.messages]]))
+    return size + _PER_TURN + _PER_MESSAGE * len(entry.messages) + _PER_PART * len(parts)
