@@ -141,17 +141,18 @@ async def test_a_passing_failure_is_tried_again_and_shown(open_scenario: Open) -
     async with open_scenario([fail(500), fail(429, retry_after_ms=7_000), say("at last")], clock=clock) as s:
         await s.begin()
         seen: list[Any] = []
+        begun = clock.now_ms()
         events = s.engine.subscribe()
 
         async def note() -> None:
             async for event in events:
                 if event.type == "status" and event.data["status"]["state"] == "retrying":
                     told = event.data["status"]
+                    assert told["started_at"] == begun
                     seen.append((told["attempt"], told["message"], told["problem"]["cause"], told["retry_at"]))
 
         noting = asyncio.create_task(note())
         await asyncio.sleep(0)
-        begun = clock.now_ms()
         submission = await s.send("hi")
         assert (await passing(clock, submission.wait())).status == "completed"
         noting.cancel()

@@ -24,6 +24,7 @@ from clew.transcript.usage import Usage
 from tests.integration.http_client import Client, served
 from tests.integration.http_history import talked
 from tests.readers import reader_001, reader_003
+from tests.rig.program_002 import Program002, make_plain
 
 
 async def begin(client: Client, allowed: str, **fields: Any) -> str:
@@ -121,6 +122,30 @@ async def test_a_status_event_has_the_shape_of_the_status() -> None:
             {"type": "status", "session_id": session_id, "status": status},
             {"type": "status", "session_id": session_id, "status": {"state": "idle"}},
         ]
+
+
+@pytest.mark.rule("SR-4", "ST-13")
+async def test_open_calls_of_every_tool_are_closed_before_the_next_request(tmp_path: Path) -> None:
+    """Left by a process that died, of whatever program it was (000:285-291)."""
+    file = tmp_path / "store.db"
+    make_plain(file)
+    with contextlib.closing(Program002(file)) as other:
+        session_id = other.open_session()
+        other.say(session_id, "do it all")
+        message_id = other.begin_answer(session_id)
+        kinds = ["tool-bash", "tool-web_fetch", "dynamic-tool", "tool-task"]
+        for kind in kinds:
+            call_ = {"type": kind, "toolCallId": kind, "state": "input-available", "input": {}}
+            other.put_part(message_id, call_ if kind != "dynamic-tool" else {**call_, "toolName": "there_look"})
+    model = ScriptedModel([say("well")])
+    async with served(providers=FakeProviders(model), store=f"sqlite:///{file}") as client:
+        await client.prompt(session_id, "go on")
+        await client.idle(session_id)
+        stored = [part for message in await client.messages(session_id) for part in message["parts"]]
+    sent = [part for message in model.requests[0].messages for part in message.parts]
+    for parts in (sent, stored):
+        closed = [(part["type"], part["state"]) for part in parts if "toolCallId" in part]
+        assert closed == [(kind, "output-error") for kind in kinds]
 
 
 # 002: what stands in the rows
@@ -225,15 +250,17 @@ async def test_a_session_file_is_replaced_whole_by_a_rename(kind: str, tmp_path:
         assert [path.name for path in file.parent.iterdir() if path.name.startswith(".")] == []
 
 
-@pytest.mark.rule("FS-3")
+@pytest.mark.rule("FS-3", "RN-4")
 async def test_a_json_message_has_every_field_of_the_format(tmp_path: Path) -> None:
-    """A file of a prompt, a result, the counts, the model (001:25-33)."""
+    """A file of a prompt, of which there may be ten; a result, the counts, the model (001:25-33)."""
     step = then(say("let me see"), call("ls", {"path": "."}), usage=Usage(input=7, output=3))
     async with served(step, say("done"), store=f"json:{tmp_path / 'store'}") as client:
         session_id = await client.session(workspace_root=str(tmp_path))
         url = "data:text/plain;base64,aGk="
         file = {"type": "file", "mediaType": "text/plain", "filename": "hi.txt", "url": url}
         body = {"parts": [{"type": "text", "text": "look"}, file]}
+        refused = await client.post(f"/api/sessions/{session_id}/prompt", {"parts": [file] * 11})
+        assert (refused.status, refused.code) == (422, "too_many_files")
         assert (await client.post(f"/api/sessions/{session_id}/prompt", body)).status == 202
         await client.idle(session_id)
     asked, answer = reader_001.read_session(tmp_path / "store", session_id)["messages"]
