@@ -1,6 +1,6 @@
 """Statements of the source documents that no other test proves, each reached through a front.
 
-A docstring ends with the document and its lines. `tests/sources.toml` names the tests of all other statements.
+A docstring begins with the document and its lines. `tests/sources.toml` names the tests of all other statements.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def rows(file: Path, sql: str) -> list[tuple[Any, ...]]:
 @pytest.mark.rule("US-3", "CP-1")
 @pytest.mark.parametrize("kind", ["input", "output", "reasoning", "cache_read", "cache_write"])
 async def test_every_kind_of_count_takes_room_in_the_window(kind: str) -> None:
-    """A cached token is cheaper and not smaller (000:38-39)."""
+    """Source 000:38-39. A cached token is cheaper and not smaller."""
     info = ModelInfo(model=Model("test", "model"), window=200_000, max_output=4_000)
     model = ScriptedModel([then(say("one"), usage=Usage(**{kind: 50_000}))])
     async with served(providers=FakeProviders(model, infos=[info])) as client:
@@ -54,7 +54,7 @@ async def test_every_kind_of_count_takes_room_in_the_window(kind: str) -> None:
 
 @pytest.mark.rule("RW-1", "BR-2")
 async def test_going_back_and_branching_leave_the_files_as_they_are(tmp_path: Path) -> None:
-    """What a turn wrote stays; a branch works in the same folder, and has no part of a run (000:85, 000:127-128)."""
+    """Source 000:85,127-128. What a turn wrote stays; a branch works in the same folder and has no part of a run."""
     workspace = tmp_path / "work"
     workspace.mkdir()
     gate = Gate()
@@ -80,7 +80,7 @@ async def test_going_back_and_branching_leave_the_files_as_they_are(tmp_path: Pa
 
 @pytest.mark.rule("RN-1")
 async def test_a_call_that_takes_too_long_ends_as_an_error() -> None:
-    """The model is told, and the turn goes on (000:256-257)."""
+    """Source 000:256-257. The model is told, and the turn goes on."""
 
     @clew.tool(timeout_ms=1)
     async def sleep() -> str:
@@ -102,7 +102,7 @@ async def test_a_call_that_takes_too_long_ends_as_an_error() -> None:
 
 @pytest.mark.rule("SR-5", "EV-3")
 async def test_a_status_event_has_the_shape_of_the_status() -> None:
-    """Each change goes to all who listen to the host, as the session's own status says it (000:336-338)."""
+    """Source 000:336-338. Each change goes to all who listen to the host, as the session's own status says it."""
     gate = Gate()
     async with served([say("one"), wait(gate)]) as client, client.open("GET", "/api/events") as reply:
         frames = reply.frames()
@@ -126,7 +126,7 @@ async def test_a_status_event_has_the_shape_of_the_status() -> None:
 
 @pytest.mark.rule("SR-4", "ST-13")
 async def test_open_calls_of_every_tool_are_closed_before_the_next_request(tmp_path: Path) -> None:
-    """Left by a process that died, of whatever program it was (000:285-291)."""
+    """Source 000:285-291. Left by a process that died, of whatever program it was."""
     file = tmp_path / "store.db"
     make_plain(file)
     with contextlib.closing(Program002(file)) as other:
@@ -153,7 +153,7 @@ async def test_open_calls_of_every_tool_are_closed_before_the_next_request(tmp_p
 
 @pytest.mark.rule("ST-1", "MS-1", "MS-4")
 async def test_a_session_and_its_messages_have_the_keys_of_the_format(tmp_path: Path) -> None:
-    """As a program that knows the three tables alone finds them (002:17-22, 002:41-55, 002:82-89, 000:218-221)."""
+    """Source 002:17-22,41-55,82-89, 000:218-221. As a program that knows only the three tables finds them."""
     file = tmp_path / "store.db"
     async with served(say("one"), say("two"), store=f"sqlite:///{file}") as client:
         plain = await client.session()
@@ -187,7 +187,7 @@ _ORDERED = "FROM chat_messages ORDER BY created_at, id"
 
 @pytest.mark.rule("SV-2", "SV-6", "ST-1")
 async def test_a_step_writes_its_parts_as_the_table_of_the_format_says(tmp_path: Path) -> None:
-    """One row for each, numbered from 0 in the order of the stream (002:62-66, 002:131-142)."""
+    """Source 002:62-66,131-142. One row for each, numbered from 0 in the order of the stream."""
     file = tmp_path / "store.db"
     pieces = [
         *(c.reasoning("hm"), c.text("so"), c.source("https://example.org"), c.document("a page")),
@@ -229,7 +229,7 @@ async def test_a_step_writes_its_parts_as_the_table_of_the_format_says(tmp_path:
 @pytest.mark.rule("FS-1", "FS-3")
 @pytest.mark.parametrize("kind", ["json", "jsonl"])
 async def test_a_session_file_is_replaced_whole_by_a_rename(kind: str, tmp_path: Path) -> None:
-    """Who has it open reads the old one to its end; where the rename fails the old one stays (001:39-40, 003:254)."""
+    """Source 001:39-40, 003:254. An open old one is read to its end; where the rename fails the old one stays."""
     async with served(say("one"), say("two"), store=f"{kind}:{tmp_path / 'store'}") as client:
         session_id = await client.session(title="before")
         folder = tmp_path / "store" / "sessions"
@@ -252,7 +252,7 @@ async def test_a_session_file_is_replaced_whole_by_a_rename(kind: str, tmp_path:
 
 @pytest.mark.rule("FS-3", "RN-4")
 async def test_a_json_message_has_every_field_of_the_format(tmp_path: Path) -> None:
-    """A file of a prompt, of which there may be ten; a result, the counts, the model (001:25-33)."""
+    """Source 001:25-33. A file of a prompt, of which there may be ten; a result, the counts, the model."""
     step = then(say("let me see"), call("ls", {"path": "."}), usage=Usage(input=7, output=3))
     async with served(step, say("done"), store=f"json:{tmp_path / 'store'}") as client:
         session_id = await client.session(workspace_root=str(tmp_path))
@@ -274,7 +274,7 @@ async def test_a_json_message_has_every_field_of_the_format(tmp_path: Path) -> N
 
 @pytest.mark.rule("FS-1")
 async def test_a_log_and_its_metadata_have_the_keys_of_the_format(tmp_path: Path) -> None:
-    """Records of calls and results, times, a session's own prompt and its sums (003:31-61, 003:75-86)."""
+    """Source 003:31-61,75-86. Records of calls and results, times, a session's own prompt and its sums."""
     script = [call("ls", {"path": "."}), call("nothing", {}), then(say("done"), usage=Usage(input=1, output=2))]
     async with served(*script, store=f"jsonl:{tmp_path / 'store'}") as client:
         metadata = {"system_prompt": "Speak like a sailor."}
