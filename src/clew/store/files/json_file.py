@@ -121,9 +121,7 @@ class JsonCodec(Codec):
             # The file is written once a step, since its size makes a write for every word too expensive.
             memo.dirty = True
             return None
-        # The end of a step replaces the file, with everything that was acknowledged before.
-        ends = any(name == "steps" for name, _ in entries)
-        return self._saving(value, memo or JsonMemo(), sync=sync or power or ends or memo is None)
+        return self._saving(value, memo or JsonMemo())
 
     def is_ahead(self, memo: Any) -> bool:
         return bool(memo.dirty)
@@ -132,9 +130,9 @@ class JsonCodec(Codec):
         return replace(memo, dirty=True)
 
     def save(self, value: SessionValue, memo: Any) -> Saving | None:
-        return self._saving(value, memo, sync=True) if memo.dirty else None
+        return self._saving(value, memo) if memo.dirty else None
 
-    def _saving(self, value: SessionValue, memo: JsonMemo, *, sync: bool) -> Saving:
+    def _saving(self, value: SessionValue, memo: JsonMemo) -> Saving:
         after = replace(memo, dirty=False, is_backed_up=True)
 
         def persist() -> None:
@@ -147,7 +145,8 @@ class JsonCodec(Codec):
             except orjson.JSONEncodeError as error:
                 what = f"session {value.session.id} holds what cannot be written as JSON: {error}"
                 raise RowUndecodable(what, session_id=value.session.id) from error
-            folder.write_whole(path, data, sync=sync)
+            # Synced whatever the unit asks for: it replaces all that was acknowledged before.
+            folder.write_whole(path, data, sync=True)
 
         return Saving(persist, lambda: after)
 
