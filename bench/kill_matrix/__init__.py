@@ -1,0 +1,1 @@
+"""The kill matrix: clew and six other agent libraries, killed in the same places."""
