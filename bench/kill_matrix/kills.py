@@ -8,6 +8,7 @@ import json
 import os
 import queue
 import re
+import shutil
 import subprocess
 import threading
 import time
@@ -15,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from bench.kill_matrix.script import CALL, NEXT, PAST, PROMPTS, RELEASED, SUMMARY, TARGET, WORDS
+from bench.kill_matrix.script import NEXT, PAST, PROMPTS, RELEASED, SUMMARY, TARGET, TOOL, WORDS
 from bench.kill_matrix.wire import SHOWN, Wire, text_of
 
 __all__ = ["SCENARIOS", "Facts", "Kills", "Start"]
@@ -106,6 +107,7 @@ class Kills:
 
     def __init__(self, start: Start, folder: Path, timeout: float = 60) -> None:
         self._start, self._folder, self._timeout = start, folder, timeout
+        self._stored = ""
 
     def run(self, scenario: str) -> Facts:
         """Start, kill and resume; return what was found. ``broken`` says why the scenario did not get so far."""
@@ -156,17 +158,25 @@ class Kills:
     def _resumed(self, scenario: str, data: Path, wire: Wire, facts: Facts, killed: _Child) -> None:
         if scenario == "approval":
             self._answered(data, wire, facts)
-        wire.enter(scenario, "resume")
-        child = self._child("resume", scenario, data, wire)
+        if scenario == "text":
+            facts["shown"] = _words("".join(killed.has("shown")))
+            copy = data.with_name("copy")
+            shutil.copytree(data, copy)
+            self._gone_on("next", scenario, copy, wire, facts)
+            facts["prompted"] = self._found(scenario, copy, wire, facts["left"], "next")
+        self._gone_on("resume", scenario, data, wire, facts)
+        facts |= self._found(scenario, data, wire, facts["left"], "resume")
+
+    def _gone_on(self, way: str, scenario: str, data: Path, wire: Wire, facts: Facts) -> None:
+        wire.enter(scenario, way)
+        child = self._child(way, scenario, data, wire)
         try:
             done = child.wait_for(lambda: child.has("done"), self._timeout)
         finally:
             child.close()
         if not done:
             facts["problem"] = child.problem()
-        facts |= self._found(scenario, data, wire, facts["left"], child)
-        if scenario == "text":
-            facts["shown"] = _words("".join(killed.has("shown")))
+        self._stored = json.dumps(child.has("stored"), ensure_ascii=False)
 
     def _answered(self, data: Path, wire: Wire, facts: Facts) -> None:
         """Answer the approval in a second process, and kill it once the tool has run and the model is asked again."""
@@ -184,32 +194,32 @@ class Kills:
         finally:
             child.close()
 
-    def _found(self, scenario: str, data: Path, wire: Wire, left: str, child: _Child) -> Facts:
-        own = json.dumps(child.has("stored"), ensure_ascii=False)
-        asked = wire.in_phase("resume")
+    def _found(self, scenario: str, data: Path, wire: Wire, left: str, phase: str) -> Facts:
+        """Return what the files held at the kill, and what was sent to the model after it."""
+        asked = wire.in_phase(phase)
         following = [body for body in asked if NEXT in json.dumps(body["messages"])]
-        # The last: after a refusal some peers ask again.
         sent = following[-1]["messages"] if following else []
         text = " ".join(text_of(one) for one in sent)
         facts: Facts = {
             "asked_by_itself": len(asked) - len(following),
             "next_request": bool(sent),
+            "prompt_asked": any(PROMPTS[scenario] in json.dumps(body) for body in wire.in_phase("start")),
             "next_prompt": PROMPTS[scenario] in text,
-            "refused": sum(one["refused"] for one in wire.requests if one["phase"] == "resume"),
+            "refused": sum(one["refused"] for one in wire.requests if one["phase"] == phase),
         }
         if scenario == "text":
-            facts |= {"stored": max(_words(left), _words(own)), "next_words": _words(text)}
+            facts |= {"stored": max(_words(left), _words(self._stored)), "next_words": _words(text)}
         elif scenario == "compaction":
-            questions = [asked for asked, _ in PAST]
-            facts["stored"] = max(sum(one in store for one in questions) for store in (left, own))
+            questions = [question for question, _ in PAST]
+            facts["stored"] = max(sum(one in store for one in questions) for store in (left, self._stored))
             facts["next_questions"] = sum(one in text for one in questions)
             facts["next_summary"] = SUMMARY.split(":")[0] in text
         else:
-            facts |= {"ran": len(_effects(data)), "targets": sorted(set(_effects(data)))}
-            facts["as_shown"] = facts["targets"] == [TARGET]
-            calls = [call["id"] for one in sent for call in one.get("tool_calls") or ()]
-            results = [text_of(one) for one in sent if one.get("role") == "tool" and one.get("tool_call_id") == CALL]
-            facts["next_call"], facts["next_result"] = CALL in calls, (results or [""])[-1][:200]
+            calls = [call for one in sent for call in one.get("tool_calls") or () if call["function"]["name"] == TOOL]
+            results = {one.get("tool_call_id"): text_of(one) for one in sent if one.get("role") == "tool"}
+            facts |= {"ran": len(_effects(data)), "as_shown": set(_effects(data)) == {TARGET}}
+            facts["next_call"] = bool(calls)
+            facts["next_result"] = next((results.get(call["id"], "")[:200] for call in calls), "")
             facts["next_released"] = RELEASED in facts["next_result"]
         return facts
 

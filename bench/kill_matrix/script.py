@@ -53,12 +53,13 @@ def said(**event: Any) -> None:
 
 @dataclass(frozen=True)
 class Side:
-    """What an adapter is given. ``resume`` is false in the process that is killed."""
+    """What an adapter is given. ``way`` is ``start``, in the process that is killed; ``resume``: go on as the docs of the
+    library say, then send the next prompt; or ``next``: send the next prompt without going on."""
 
     scenario: str
     folder: Path
     url: str
-    resume: bool
+    way: str
 
     @property
     def prompt(self) -> str:
@@ -67,7 +68,7 @@ class Side:
     @property
     def blocks(self) -> bool:
         """Return whether the tool never returns: in the scenario ``tool``, until the process is killed."""
-        return self.scenario == "tool" and not self.resume
+        return self.scenario == "tool" and self.way == "start"
 
     def apply(self, target: str) -> str:
         """Do what the tool does: append a line to ``effects.txt``."""
@@ -107,10 +108,10 @@ class Side:
 
 
 def main(start: Callable[[Side], Awaitable[None]], resume: Callable[[Side], Awaitable[None]]) -> None:
-    """``python -m MODULE start|resume SCENARIO FOLDER URL``."""
+    """``python -m MODULE start|resume|next SCENARIO FOLDER URL``."""
     way, scenario, folder, url = sys.argv[1:]
-    side = Side(scenario, Path(folder), url, way == "resume")
-    asyncio.run(_run(resume if side.resume else start, side))  # type: ignore[arg-type]
+    side = Side(scenario, Path(folder), url, way)
+    asyncio.run(_run(start if way == "start" else resume, side))
     said(done=True)
     os._exit(0)
 

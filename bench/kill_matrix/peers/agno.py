@@ -1,4 +1,4 @@
-"""agno: ``SqliteDb``, the history in each request, ``requires_confirmation`` with ``acontinue_run``, session summaries."""
+"""agno: ``SqliteDb`` with checkpoints, the history in each request, ``acontinue_run`` after a restart, ``Compaction``."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import json
 from typing import Any
 
 from agno.agent import Agent  # type: ignore[import-not-found]
+from agno.compaction import Compaction  # type: ignore[import-not-found]
 from agno.db.sqlite import SqliteDb  # type: ignore[import-not-found]
 from agno.models.openai.like import OpenAILike  # type: ignore[import-not-found]
+from agno.run.base import RunStatus  # type: ignore[import-not-found]
 from agno.tools import tool  # type: ignore[import-not-found]
 
 from bench.kill_matrix.script import NEXT, PAST, Side, main
 
 
-def _agent(side: Side, summaries: bool) -> Any:
+def _agent(side: Side, compacts: bool = False) -> Any:
     @tool(requires_confirmation=side.scenario == "approval")  # type: ignore[untyped-decorator]
     async def deploy(target: str) -> str:
         """Deploy a target."""
@@ -27,8 +29,8 @@ def _agent(side: Side, summaries: bool) -> Any:
         tools=[deploy],
         add_history_to_context=True,
         num_history_runs=1_000,
-        enable_session_summaries=summaries,
-        add_session_summary_to_context=summaries,
+        checkpoint="tool-batch",
+        compaction=Compaction(compact_at_tokens=500, uncompacted_runs=2) if compacts else None,
         telemetry=False,
     )
 
@@ -45,27 +47,26 @@ async def _run(stream: Any, side: Side) -> Any:
 
 async def start(side: Side) -> None:
     if side.scenario == "compaction":
-        agent = _agent(side, summaries=False)
+        agent = _agent(side)
         for question, _ in PAST:
             await _run(agent.arun(question, stream=True), side)
-    agent = _agent(side, summaries=side.scenario == "compaction")
+    agent = _agent(side, compacts=side.scenario == "compaction")
     paused = await _run(agent.arun(side.prompt, stream=True), side)
     if paused is not None:
         await side.wait_for_kill(pending=paused.tools[0].tool_args)
 
 
 async def resume(side: Side) -> None:
-    agent = _agent(side, summaries=side.scenario == "compaction")
+    agent = _agent(side, compacts=side.scenario == "compaction")
     session = await agent.aget_session("matrix")
     side.stored([json.dumps(run.to_dict(), default=str) for run in (session.runs if session else None) or ()])
     for run in (session.runs if session else None) or ():
-        if run.is_paused:
+        if run.is_paused or run.status == RunStatus.running:
             for requirement in run.active_requirements:
                 requirement.confirm()
-            going_on = agent.acontinue_run(
-                run_id=run.run_id, requirements=run.requirements, session_id="matrix", stream=True
-            )
-            await _run(going_on, side)
+            requirements = run.requirements if run.is_paused else None
+            stream = agent.acontinue_run(run_id=run.run_id, requirements=requirements, session_id="matrix", stream=True)
+            await _run(stream, side)
     await _run(agent.arun(NEXT, stream=True), side)
 
 

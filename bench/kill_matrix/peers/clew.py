@@ -53,7 +53,7 @@ async def resume(side: Side) -> None:
             await engine.answer("matrix", waiting.approval_id, "once")
             async for chunk in engine.attach("matrix"):
                 side.show(chunk.get("delta", "") if chunk["type"] == "text-delta" else "")
-        if side.scenario in ("text", "tool"):
+        if side.scenario in ("text", "tool") and side.way == "resume":
             await (await engine.continue_turn("matrix")).wait()
         await _ask(engine, "matrix", NEXT, side)
 

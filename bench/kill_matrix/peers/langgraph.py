@@ -64,7 +64,7 @@ async def resume(side: Side) -> None:
         side.stored([str(message) for message in state.values.get("messages", [])])
         if state.interrupts:
             await _run(agent, Command(resume={"decisions": [{"type": "approve"}]}), side)
-        elif state.next:
+        elif state.next and side.way == "resume":
             await _run(agent, None, side)
         await _run(agent, _user(NEXT), side)
 
