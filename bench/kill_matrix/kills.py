@@ -9,21 +9,35 @@ import os
 import queue
 import re
 import shutil
-import subprocess
+import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final, Protocol
 
 from bench.kill_matrix.script import NEXT, PAST, PROMPTS, RELEASED, SUMMARY, TARGET, TOOL, WORDS
 from bench.kill_matrix.wire import SHOWN, Wire, text_of
 
-__all__ = ["SCENARIOS", "Facts", "Kills", "Start"]
+__all__ = ["SCENARIOS", "Facts", "Kills", "Process", "Start"]
 
 Facts = dict[str, Any]
-Start = Callable[[str, str, Path, str], list[str]]
-"""The command line of a child: way, scenario, folder, address."""
+
+
+
+class Process(Protocol):
+    """The part of :class:`subprocess.Popen` that is used."""
+
+    pid: int
+
+    @property
+    def stdout(self) -> IO[bytes] | None: ...
+    def poll(self) -> int | None: ...
+    def wait(self) -> int: ...
+
+
+Start = Callable[[Sequence[str], dict[str, str], Path], Process]
+"""Starts an adapter with these arguments (way, scenario, folder, address), environment and log of errors."""
 SCENARIOS: Final = ("text", "tool", "approval", "compaction")
 _ROOT: Final = Path(__file__).resolve().parents[2]
 _QUIET: Final = {
@@ -45,26 +59,24 @@ _QUIET: Final = {
 class _Child:
     """A process of an adapter. What it reports is read in a thread; it is killed by its own pid, with SIGKILL."""
 
-    def __init__(self, command: list[str], log: Path) -> None:
+    def __init__(self, start: Start, arguments: Sequence[str], log: Path) -> None:
         self.events: list[dict[str, Any]] = []
         self._log = log
         self._news: queue.Queue[dict[str, Any] | None] = queue.Queue()
         environ = {**os.environ, **_QUIET, "PYTHONPATH": str(_ROOT), "PYTHONUNBUFFERED": "1"}
-        with log.open("ab") as errors:
-            self._process = subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=errors, stdin=subprocess.DEVNULL, env=environ, cwd=log.parent
-            )
+        self._process = start(arguments, environ, log)
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self) -> None:
         assert self._process.stdout is not None
-        for line in self._process.stdout:
-            try:
-                event = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(event, dict):
-                self._news.put(event)
+        with self._process.stdout as lines:
+            for line in lines:
+                try:
+                    event = json.loads(line)
+                except ValueError:
+                    continue  # a library's own words
+                if isinstance(event, dict):
+                    self._news.put(event)
         self._news.put(None)
 
     def wait_for(self, reached: Callable[[], object], timeout: float) -> bool:
@@ -86,14 +98,14 @@ class _Child:
         return [event[key] for event in self.events if key in event]
 
     def kill(self) -> None:
-        self._process.kill()
+        os.kill(self._process.pid, signal.SIGKILL)
         self._process.wait()
         while (event := self._news.get(timeout=5)) is not None:
             self.events.append(event)
 
     def close(self) -> None:
         if self._process.poll() is None:
-            self._process.kill()
+            os.kill(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
     def problem(self) -> str:
@@ -120,7 +132,7 @@ class Kills:
             wire.enter(scenario, "start")
             killed = self._killed(scenario, data, wire, facts)
             if killed is not None and not facts.get("broken"):
-                facts["left"] = _texts(data)
+                facts |= {"left": _texts(data), "submitted": bool(killed.has("submitted"))}
                 self._resumed(scenario, data, wire, facts, killed)
         finally:
             wire.close()
@@ -129,7 +141,7 @@ class Kills:
         return facts
 
     def _child(self, way: str, scenario: str, data: Path, wire: Wire) -> _Child:
-        return _Child(self._start(way, scenario, data, wire.url), data.parent / f"{way}.log")
+        return _Child(self._start, (way, scenario, str(data), wire.url), data.parent / f"{way}.log")
 
     def _killed(self, scenario: str, data: Path, wire: Wire, facts: Facts) -> _Child | None:
         child = self._child("start", scenario, data, wire)
@@ -197,13 +209,12 @@ class Kills:
     def _found(self, scenario: str, data: Path, wire: Wire, left: str, phase: str) -> Facts:
         """Return what the files held at the kill, and what was sent to the model after it."""
         asked = wire.in_phase(phase)
-        following = [body for body in asked if NEXT in json.dumps(body["messages"])]
+        following = [body for body in asked if NEXT in json.dumps(body.get("messages", []))]
         sent = following[-1]["messages"] if following else []
         text = " ".join(text_of(one) for one in sent)
         facts: Facts = {
             "asked_by_itself": len(asked) - len(following),
             "next_request": bool(sent),
-            "prompt_asked": any(PROMPTS[scenario] in json.dumps(body) for body in wire.in_phase("start")),
             "next_prompt": PROMPTS[scenario] in text,
             "refused": sum(one["refused"] for one in wire.requests if one["phase"] == phase),
         }

@@ -23,7 +23,7 @@ __all__ = [
     "TOOL",
     "WORDS",
     "Side",
-    "main",
+    "run_side",
     "said",
 ]
 
@@ -61,8 +61,9 @@ class Side:
     url: str
     way: str
 
-    @property
-    def prompt(self) -> str:
+    def submit(self) -> str:
+        """Return the prompt of the scenario, which the user sends now."""
+        said(submitted=True)
         return PROMPTS[self.scenario]
 
     @property
@@ -107,13 +108,13 @@ class Side:
         await asyncio.Event().wait()
 
 
-def main(start: Callable[[Side], Awaitable[None]], resume: Callable[[Side], Awaitable[None]]) -> None:
+def run_side(start: Callable[[Side], Awaitable[None]], resume: Callable[[Side], Awaitable[None]]) -> None:
     """``python -m MODULE start|resume|next SCENARIO FOLDER URL``."""
     way, scenario, folder, url = sys.argv[1:]
     side = Side(scenario, Path(folder), url, way)
     asyncio.run(_run(start if way == "start" else resume, side))
     said(done=True)
-    os._exit(0)
+    os._exit(0)  # some peers leave threads running
 
 
 async def _run(entry: Callable[[Side], Awaitable[None]], side: Side) -> None:

@@ -126,7 +126,9 @@ class _Handler(BaseHTTPRequestHandler):
         record = {"phase": wire.phase, "at": time.time(), "body": body, "refused": bool(missing)}
         wire.requests.append(record)
         try:
-            if not self.path.endswith("/chat/completions"):
+            if self.path.endswith("/responses/compact") and wire.phase == "start":
+                wire.hold()
+            elif not self.path.endswith("/chat/completions"):
                 self._send(404, {"error": {"message": f"{self.path} is not served here", "type": "invalid_request_error"}})
             elif missing:
                 text = f"An assistant message with 'tool_calls' must be followed by tool messages: {missing}"

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import orjson
 
-from bench.child import run_child
+from bench.child import peer_environment, run_child
 from bench.measure import Bench, median
 from bench.streams import acknowledged_rate
 from bench.table import aligned, machine
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     about = machine(quick=options.quick)
     print(", ".join(f"{key} {value}" for key, value in about.items() if key != "quick"))
-    homes = {name: home for name, (_, packages) in _PEERS.items() if (home := _environment(name, packages))}
+    homes = {name: home for name, (_, packages) in _PEERS.items() if (home := peer_environment(_HOME / name, packages))}
     with tempfile.TemporaryDirectory(prefix="clew-bench-") as folder:
         found = asyncio.run(_measure(Bench(Path(folder), quick=options.quick), homes))
     late = 50 if options.quick else 500
@@ -69,24 +69,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sides = [{"side": name, "turns": of, "rounds": rounds} for (name, of), rounds in found.items()]
         options.json.write_bytes(orjson.dumps({"machine": about, "sides": sides}, option=orjson.OPT_INDENT_2))
     return 0
-
-
-def _environment(name: str, packages: Sequence[str]) -> Path | None:
-    """Return the peer's own interpreter, created if missing; print the reason and return None if that fails."""
-    python = _HOME / name / "bin" / "python"
-    ready = _HOME / name / "installed.txt"
-    if ready.exists() and ready.read_text().split() == [*packages]:
-        return python
-    try:
-        subprocess.run([sys.executable, "-m", "venv", "--clear", str(_HOME / name)], check=True, capture_output=True)
-        install = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check", *packages]
-        subprocess.run(install, check=True, capture_output=True, text=True, timeout=600)
-    except (OSError, subprocess.SubprocessError) as error:
-        message = str(getattr(error, "stderr", None) or error).strip().splitlines()
-        print(f"{name} is skipped: {' '.join(packages)} cannot be installed here: {message[-1] if message else error}")
-        return None
-    ready.write_text(" ".join(packages))
-    return python
 
 
 async def _measure(bench: Bench, homes: dict[str, Path]) -> dict[tuple[str, int], list[dict[str, float]]]:

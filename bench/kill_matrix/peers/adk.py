@@ -13,7 +13,7 @@ from google.adk.sessions import DatabaseSessionService  # type: ignore[import-no
 from google.adk.tools import FunctionTool  # type: ignore[import-not-found]
 from google.genai import types  # type: ignore[import-not-found]
 
-from bench.kill_matrix.script import NEXT, PAST, Side, main
+from bench.kill_matrix.script import NEXT, PAST, Side, run_side
 
 _WHO: dict[str, str] = {"user_id": "user", "session_id": "matrix"}
 _ASKS = "adk_request_confirmation"
@@ -61,7 +61,7 @@ async def start(side: Side) -> None:
     if side.scenario == "compaction":
         for question, _ in PAST:
             await _run(runner, side, new_message=_user(question))
-    pending = await _run(runner, side, new_message=_user(side.prompt))
+    pending = await _run(runner, side, new_message=_user(side.submit()))
     if pending is not None:
         await side.wait_for_kill(pending=str(pending.args))
 
@@ -84,4 +84,4 @@ async def resume(side: Side) -> None:
 
 
 if __name__ == "__main__":
-    main(start, resume)
+    run_side(start, resume)

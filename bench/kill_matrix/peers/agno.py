@@ -12,7 +12,7 @@ from agno.models.openai.like import OpenAILike  # type: ignore[import-not-found]
 from agno.run.base import RunStatus  # type: ignore[import-not-found]
 from agno.tools import tool  # type: ignore[import-not-found]
 
-from bench.kill_matrix.script import NEXT, PAST, Side, main
+from bench.kill_matrix.script import NEXT, PAST, Side, run_side
 
 
 def _agent(side: Side, compacts: bool = False) -> Any:
@@ -29,7 +29,8 @@ def _agent(side: Side, compacts: bool = False) -> Any:
         tools=[deploy],
         add_history_to_context=True,
         num_history_runs=1_000,
-        checkpoint="tool-batch",
+        # 3.1.10 ends a streamed run that waits for a confirmation as completed if it is also checkpointed.
+        checkpoint="runs" if side.scenario == "approval" and side.way == "start" else "tool-batch",
         compaction=Compaction(compact_at_tokens=500, uncompacted_runs=2) if compacts else None,
         telemetry=False,
     )
@@ -51,7 +52,7 @@ async def start(side: Side) -> None:
         for question, _ in PAST:
             await _run(agent.arun(question, stream=True), side)
     agent = _agent(side, compacts=side.scenario == "compaction")
-    paused = await _run(agent.arun(side.prompt, stream=True), side)
+    paused = await _run(agent.arun(side.submit(), stream=True), side)
     if paused is not None:
         await side.wait_for_kill(pending=paused.tools[0].tool_args)
 
@@ -71,4 +72,4 @@ async def resume(side: Side) -> None:
 
 
 if __name__ == "__main__":
-    main(start, resume)
+    run_side(start, resume)

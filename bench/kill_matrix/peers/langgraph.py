@@ -14,7 +14,7 @@ from langchain_openai import ChatOpenAI  # type: ignore[import-not-found]
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver  # type: ignore[import-not-found]
 from langgraph.types import Command  # type: ignore[import-not-found]
 
-from bench.kill_matrix.script import NEXT, PAST, TOOL, Side, main
+from bench.kill_matrix.script import NEXT, PAST, TOOL, Side, run_side
 
 _THREAD: dict[str, Any] = {"configurable": {"thread_id": "matrix"}}
 
@@ -52,7 +52,7 @@ async def start(side: Side) -> None:
         if side.scenario == "compaction":
             for question, _ in PAST:
                 await _run(agent, _user(question), side)
-        await _run(agent, _user(side.prompt), side)
+        await _run(agent, _user(side.submit()), side)
         if interrupts := (await agent.aget_state(_THREAD)).interrupts:
             await side.wait_for_kill(pending=str(interrupts[0].value))
 
@@ -70,4 +70,4 @@ async def resume(side: Side) -> None:
 
 
 if __name__ == "__main__":
-    main(start, resume)
+    run_side(start, resume)

@@ -1,4 +1,7 @@
-"""openai-agents: ``SQLiteSession`` for the history, ``RunState`` in a JSON file for what waits for an approval."""
+"""openai-agents: ``SQLiteSession`` for the history, ``RunState`` in a JSON file for what waits for an approval.
+
+Its compaction calls ``responses.compact`` of OpenAI, which only a program that speaks OpenAI's Responses API has.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import Any
 from agents import (  # type: ignore[import-not-found]
     Agent,
     OpenAIChatCompletionsModel,
+    OpenAIResponsesCompactionSession,
     Runner,
     RunState,
     SQLiteSession,
@@ -16,7 +20,7 @@ from agents import (  # type: ignore[import-not-found]
 )
 from openai import AsyncOpenAI
 
-from bench.kill_matrix.script import NEXT, Side, main, said
+from bench.kill_matrix.script import NEXT, PAST, Side, run_side
 
 
 def _agent(side: Side) -> Any:
@@ -41,12 +45,15 @@ async def _run(agent: Any, asked: Any, session: Any, side: Side) -> Any:
 
 
 async def start(side: Side) -> None:
-    if side.scenario == "compaction":
-        # OpenAIResponsesCompactionSession calls responses.compact; it "works with OpenAI Responses API models only".
-        said(no_such_feature="compaction needs OpenAI's Responses API")
-        return
     session = SQLiteSession("matrix", str(side.folder / "session.db"))
-    result = await _run(_agent(side), side.prompt, session, side)
+    agent = _agent(side)
+    if side.scenario == "compaction":
+        for question, _ in PAST:
+            await _run(agent, question, session, side)
+        client = AsyncOpenAI(base_url=side.url, api_key="none", max_retries=0)
+        compacted = OpenAIResponsesCompactionSession("matrix", session, client=client)
+        await compacted.run_compaction({"force": True, "compaction_mode": "input"})
+    result = await _run(agent, side.submit(), session, side)
     if result.interruptions:
         (side.folder / "state.json").write_text(json.dumps(result.to_state().to_json()))
         await side.wait_for_kill(pending=result.interruptions[0].name)
@@ -67,4 +74,4 @@ async def resume(side: Side) -> None:
 
 
 if __name__ == "__main__":
-    main(start, resume)
+    run_side(start, resume)

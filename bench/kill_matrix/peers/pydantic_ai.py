@@ -12,7 +12,7 @@ from pydantic_ai.messages import ModelMessagesTypeAdapter, PartDeltaEvent, PartS
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
-from bench.kill_matrix.script import CALL, NEXT, TOOL, Side, main, said
+from bench.kill_matrix.script import CALL, NEXT, TOOL, Side, run_side, said
 
 
 def _launch(side: Side) -> Any:
@@ -75,7 +75,7 @@ async def start(side: Side) -> None:
         said(no_such_feature="message histories are changed by a history processor of the program's own; none is stored")
         return
     turn = _launch(side)
-    _, waiting = await _run(turn, "turn-1", side.prompt, b"[]", None)
+    _, waiting = await _run(turn, "turn-1", side.submit(), b"[]", None)
     if waiting:
         await side.wait_for_kill(pending=waiting)
 
@@ -96,4 +96,4 @@ async def _result(name: str) -> Any:
 
 
 if __name__ == "__main__":
-    main(start, resume)
+    run_side(start, resume)

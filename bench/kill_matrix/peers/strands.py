@@ -12,7 +12,7 @@ from strands.hooks import BeforeToolCallEvent, HookProvider, HookRegistry  # typ
 from strands.models.openai import OpenAIModel  # type: ignore[import-not-found]
 from strands.session.file_session_manager import FileSessionManager  # type: ignore[import-not-found]
 
-from bench.kill_matrix.script import NEXT, PAST, Side, main
+from bench.kill_matrix.script import NEXT, PAST, Side, run_side
 
 
 class _Asks(HookProvider):  # type: ignore[misc]
@@ -61,7 +61,7 @@ async def start(side: Side) -> None:
             await _run(agent, question, side)
         # What the manager does when the model reports an overflow.
         await asyncio.to_thread(agent.conversation_manager.reduce_context, agent)
-    result = await _run(agent, side.prompt, side)
+    result = await _run(agent, side.submit(), side)
     if result.stop_reason == "interrupt":
         await side.wait_for_kill(pending=result.interrupts[0].reason)
 
@@ -78,4 +78,4 @@ async def resume(side: Side) -> None:
 
 
 if __name__ == "__main__":
-    main(start, resume)
+    run_side(start, resume)
