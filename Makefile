@@ -220,6 +220,10 @@ bench: $(READY) ## measure, in at most 8 minutes; QUICK=1 takes smaller sizes, O
 bench-peers: $(READY) ## whole turns beside two other engines, in environments of their own
 	$(BIN)/python -m bench.peers $(if $(QUICK),--quick)
 
+.PHONY: kill-matrix
+kill-matrix: $(READY) ## kill clew and six other libraries, in environments of their own; PEER=NAME takes one, OUT=FILE gets the tables
+	$(BIN)/python -m bench.kill_matrix $(if $(PEER),--peer $(PEER)) $(if $(OUT),--out $(OUT))
+
 .PHONY: walk
 walk: $(READY) ## count what seven operations take, and write the table into docs/design.md
 	$(BIN)/python -m tools.walk --write

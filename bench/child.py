@@ -1,4 +1,7 @@
-"""Runs a measurement in its own process, so that memory and CPU are counted for it alone, and peers in their own environments."""
+"""Runs a measurement in its own process, so that memory and CPU are counted for it alone.
+
+A peer also gets an environment of its own.
+"""
 
 from __future__ import annotations
 

@@ -24,7 +24,6 @@ __all__ = ["SCENARIOS", "Facts", "Kills", "Process", "Start"]
 Facts = dict[str, Any]
 
 
-
 class Process(Protocol):
     """The part of :class:`subprocess.Popen` that is used."""
 
@@ -246,7 +245,9 @@ def _words(text: str) -> int:
 
 def _texts(data: Path) -> str:
     """Return everything that is in the files, with what is in base64 also decoded."""
-    whole = b"\n".join(path.read_bytes() for path in sorted(data.rglob("*")) if path.is_file() and path.name != "effects.txt")
+    whole = b"\n".join(
+        path.read_bytes() for path in sorted(data.rglob("*")) if path.is_file() and path.name != "effects.txt"
+    )
     decoded = []
     for run in re.findall(rb"[A-Za-z0-9+/]{40,}={0,2}", whole):
         try:

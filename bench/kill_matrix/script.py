@@ -53,8 +53,11 @@ def said(**event: Any) -> None:
 
 @dataclass(frozen=True)
 class Side:
-    """What an adapter is given. ``way`` is ``start``, in the process that is killed; ``resume``: go on as the docs of the
-    library say, then send the next prompt; or ``next``: send the next prompt without going on."""
+    """The arguments of an adapter.
+
+    ``way`` is ``start`` in the process that is killed; ``resume``: continue as the docs of the library say, then send
+    the next prompt; ``next``: send the next prompt without continuing.
+    """
 
     scenario: str
     folder: Path

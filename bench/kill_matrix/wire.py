@@ -129,7 +129,9 @@ class _Handler(BaseHTTPRequestHandler):
             if self.path.endswith("/responses/compact") and wire.phase == "start":
                 wire.hold()
             elif not self.path.endswith("/chat/completions"):
-                self._send(404, {"error": {"message": f"{self.path} is not served here", "type": "invalid_request_error"}})
+                self._send(
+                    404, {"error": {"message": f"{self.path} is not served here", "type": "invalid_request_error"}}
+                )
             elif missing:
                 text = f"An assistant message with 'tool_calls' must be followed by tool messages: {missing}"
                 self._send(400, {"error": {"message": text, "type": "invalid_request_error"}})
@@ -200,4 +202,3 @@ def _envelope(kind: str, body: dict[str, Any], choices: list[dict[str, Any]]) ->
 
 def _call(arguments: dict[str, Any]) -> dict[str, Any]:
     return {"id": CALL, "type": "function", "function": {"name": TOOL, "arguments": json.dumps(arguments)}}
-

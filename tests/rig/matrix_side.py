@@ -57,12 +57,8 @@ class _Plain(clew.Provider):
 
 async def _forget(side: Side) -> None:
     """Start without storing anything."""
-    messages: list[dict[str, Any]] = []
-    if side.scenario == "compaction":
-        messages = [{"role": "user", "content": f"Summarise: {PAST}"}]
-    else:
-        messages = [{"role": "user", "content": side.submit()}]
-    async for delta in _deltas(side.url, messages):
+    asked = f"Summarise: {PAST}" if side.scenario == "compaction" else side.submit()
+    async for delta in _deltas(side.url, [{"role": "user", "content": asked}]):
         side.show(delta.get("content") or "")
         if delta.get("tool_calls"):
             if side.scenario == "approval":
@@ -75,7 +71,7 @@ async def _begin_again(side: Side) -> None:
     if side.scenario in ("tool", "approval"):
         result = await side.adeploy(TARGET)
         call = {"id": "call_1", "function": {"name": TOOL}}
-        messages = [{"role": "assistant", "tool_calls": [call]}]
+        messages: list[dict[str, Any]] = [{"role": "assistant", "tool_calls": [call]}]
         messages.append({"role": "tool", "tool_call_id": call["id"], "content": result})
         async for _ in _deltas(side.url, messages):
             pass

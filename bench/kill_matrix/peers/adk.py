@@ -1,17 +1,17 @@
-"""ADK: ``DatabaseSessionService`` on SQLite, a resumable app, tool confirmation, events compaction, LiteLLM as model."""
+"""ADK: ``DatabaseSessionService`` on SQLite, a resumable app, tool confirmation, compaction of events, LiteLLM."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from google.adk.agents import LlmAgent, RunConfig  # type: ignore[import-not-found]
-from google.adk.agents.run_config import StreamingMode  # type: ignore[import-not-found]
-from google.adk.apps.app import App, EventsCompactionConfig, ResumabilityConfig  # type: ignore[import-not-found]
-from google.adk.models.lite_llm import LiteLlm  # type: ignore[import-not-found]
-from google.adk.runners import Runner  # type: ignore[import-not-found]
-from google.adk.sessions import DatabaseSessionService  # type: ignore[import-not-found]
-from google.adk.tools import FunctionTool  # type: ignore[import-not-found]
-from google.genai import types  # type: ignore[import-not-found]
+from google.adk.agents import LlmAgent, RunConfig
+from google.adk.agents.run_config import StreamingMode
+from google.adk.apps.app import App, EventsCompactionConfig, ResumabilityConfig
+from google.adk.models.lite_llm import LiteLlm
+from google.adk.runners import Runner
+from google.adk.sessions import DatabaseSessionService
+from google.adk.tools import FunctionTool
+from google.genai import types
 
 from bench.kill_matrix.script import NEXT, PAST, Side, run_side
 
@@ -44,9 +44,7 @@ def _user(text: str) -> Any:
 async def _run(runner: Any, side: Side, **asked: Any) -> Any:
     """Run to the end, or to a confirmation, which is returned."""
     pending = None
-    async for event in runner.run_async(
-        **_WHO, run_config=RunConfig(streaming_mode=StreamingMode.SSE), **asked
-    ):
+    async for event in runner.run_async(**_WHO, run_config=RunConfig(streaming_mode=StreamingMode.SSE), **asked):
         for part in (event.content.parts if event.content else None) or ():
             if part.text and event.partial:
                 side.show(part.text)

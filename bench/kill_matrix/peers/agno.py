@@ -1,4 +1,4 @@
-"""agno: ``SqliteDb`` with checkpoints, the history in each request, ``acontinue_run`` after a restart, ``Compaction``."""
+"""agno: ``SqliteDb`` with checkpoints, history in each request, ``acontinue_run`` after a restart, ``Compaction``."""
 
 from __future__ import annotations
 

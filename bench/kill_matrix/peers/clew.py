@@ -7,7 +7,8 @@ from typing import Any
 
 import clew
 from bench.kill_matrix.script import NEXT, PAST, TOOL, Side, run_side
-from clew.providers.registry import ModelFacts, ProviderConfig, ProviderRegistry
+from clew.providers.catalog import ModelFacts
+from clew.providers.registry import ProviderConfig, ProviderRegistry
 from clew.session.api import Engine
 
 

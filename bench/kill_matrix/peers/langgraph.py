@@ -1,4 +1,4 @@
-"""LangGraph: ``create_agent`` on ``AsyncSqliteSaver`` with ``durability="sync"``; its middleware asks and summarises."""
+"""LangGraph: ``create_agent`` on ``AsyncSqliteSaver``, ``durability="sync"``; its middleware asks and summarises."""
 
 from __future__ import annotations
 

@@ -72,7 +72,9 @@ async def _run(turn: Any, name: str, *asked: Any) -> Any:
 
 async def start(side: Side) -> None:
     if side.scenario == "compaction":
-        said(no_such_feature="message histories are changed by a history processor of the program's own; none is stored")
+        said(
+            no_such_feature="message histories are changed by a history processor of the program's own; none is stored"
+        )
         return
     turn = _launch(side)
     _, waiting = await _run(turn, "turn-1", side.submit(), b"[]", None)
