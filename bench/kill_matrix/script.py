@@ -1,4 +1,4 @@
-"""What every side says, calls and is answered. Standard library only: the adapters run in environments of their own."""
+"""The script of the kill matrix: prompts, words, the tool. Standard library only, since peers run it too."""
 
 from __future__ import annotations
 

@@ -66,8 +66,8 @@ def test_the_tables_take_their_place_in_the_page_and_leave_the_rest() -> None:
     """As often as they are written."""
     facts = {"no_such_feature": "none"}
     text = tables({"peer": dict.fromkeys(SCENARIOS, facts)})
-    page = "# Kills\n\n<!-- kill-matrix -->\nold\n<!-- /kill-matrix -->\n\nmore\n"
+    page = "# Kills\n\n<!-- kill-matrix -->\nearlier\n<!-- /kill-matrix -->\n\nmore\n"
     once = page_with(page, text)
-    assert (once, once.count("| peer | none |"), "old" in once) == (page_with(once, text), 4, False)
+    assert (once, once.count("| peer | none |"), "earlier" in once) == (page_with(once, text), 4, False)
     assert once.startswith("# Kills\n\n<!-- kill-matrix -->\n\n### ")
     assert once.endswith("<!-- /kill-matrix -->\n\nmore\n")

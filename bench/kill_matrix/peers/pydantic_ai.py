@@ -72,9 +72,7 @@ async def _run(turn: Any, name: str, *asked: Any) -> Any:
 
 async def start(side: Side) -> None:
     if side.scenario == "compaction":
-        said(
-            no_such_feature="message histories are changed by a history processor of the program's own; none is stored"
-        )
+        said(no_such_feature="compaction is the provider's (OpenAI's Responses, Anthropic), or a processor of your own")
         return
     turn = _launch(side)
     _, waiting = await _run(turn, "turn-1", side.submit(), b"[]", None)
