@@ -33,7 +33,7 @@ def _tool(facts: Facts) -> tuple[str, ...]:
     if facts["next_released"]:
         known = "that it succeeded"
     elif facts["next_result"]:
-        known = f"“{facts['next_result'][:60]}”"
+        known = f"“{facts['next_result'][:80]}”"
     else:
         known = "**nothing**" if not facts["next_call"] else "**a call without a result**"
     return _times(facts["ran"]), known, _yes(facts["next_prompt"])
