@@ -7,10 +7,12 @@ is skipped with the reason. The tables go to the page between its markers.
 from __future__ import annotations
 
 import argparse
+import platform
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from datetime import date
 from pathlib import Path
 from typing import Final
 
@@ -54,7 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for scenario in SCENARIOS:
                 found[name][scenario] = kills.run(scenario)
                 print(f"{name}, {scenario}: {orjson.dumps(found[name][scenario]).decode()}", flush=True)
-    text = tables(found)
+    ran = f"Run on {date.today()} with Python {platform.python_version()} on {platform.system()}."
+    text = f"{ran}\n\n{tables(found)}"
     print(f"\n{text}")
     if options.json is not None:
         options.json.write_bytes(orjson.dumps(found, option=orjson.OPT_INDENT_2))

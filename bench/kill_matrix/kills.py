@@ -206,7 +206,7 @@ class Kills:
             child.close()
 
     def _found(self, scenario: str, data: Path, wire: Wire, left: str, phase: str) -> Facts:
-        """Return what the files held at the kill, and what was sent to the model after it."""
+        """Return what the files held at the kill, what the library reads of it, and what the next request holds."""
         asked = wire.in_phase(phase)
         following = [body for body in asked if NEXT in json.dumps(body.get("messages", []))]
         sent = following[-1]["messages"] if following else []
@@ -218,10 +218,11 @@ class Kills:
             "refused": sum(one["refused"] for one in wire.requests if one["phase"] == phase),
         }
         if scenario == "text":
-            facts |= {"stored": max(_words(left), _words(self._stored)), "next_words": _words(text)}
+            facts |= {"stored": _words(left), "read": _words(self._stored), "next_words": _words(text)}
         elif scenario == "compaction":
             questions = [question for question, _ in PAST]
-            facts["stored"] = max(sum(one in store for one in questions) for store in (left, self._stored))
+            facts["stored"] = sum(one in left for one in questions)
+            facts["read"] = sum(one in self._stored for one in questions)
             facts["next_questions"] = sum(one in text for one in questions)
             facts["next_summary"] = SUMMARY.split(":")[0] in text
         else:

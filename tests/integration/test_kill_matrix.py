@@ -29,11 +29,11 @@ def kill(side: str, folder: Path) -> dict[str, dict[str, Any]]:
 def test_clew_keeps_what_was_shown_and_runs_no_tool_twice_wherever_it_is_killed(tmp_path: Path) -> None:
     """What `make kill-matrix` finds of it, judged by its files and the recorded requests."""
     sent = {"next_request": True, "next_prompt": True, "refused": 0}
-    prompted = {**sent, "asked_by_itself": 0, "stored": 20, "next_words": 20}
+    prompted = {**sent, "asked_by_itself": 0, "stored": 20, "read": 20, "next_words": 20}
     call = {**sent, "submitted": True, "ran": 1, "as_shown": True, "next_call": True}
     answer = {"ran_before_answer": 0, "answered": True, "ran_after_answer": 1}
     of_compaction = {"next_prompt": False, "submitted": False, "asked_by_itself": 0}
-    of_compaction |= {"stored": 8, "next_questions": 8, "next_summary": False}
+    of_compaction |= {"stored": 8, "read": 8, "next_questions": 8, "next_summary": False}
     unknown = "aborted by host restart; its effects are unknown"
     assert kill("clew", tmp_path) == {
         "text": {
