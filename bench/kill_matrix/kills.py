@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import json
 import os
 import queue
@@ -60,7 +61,7 @@ class _Child:
 
     def __init__(self, start: Start, arguments: Sequence[str], log: Path) -> None:
         self.events: list[dict[str, Any]] = []
-        self._log = log
+        self._log, self._ended = log, False
         self._news: queue.Queue[dict[str, Any] | None] = queue.Queue()
         environ = {**os.environ, **_QUIET, "PYTHONPATH": str(_ROOT), "PYTHONUNBUFFERED": "1"}
         self._process = start(arguments, environ, log)
@@ -84,27 +85,30 @@ class _Child:
         while time.monotonic() < end:
             if reached():
                 return True
-            try:
-                event = self._news.get(timeout=0.02)
-            except queue.Empty:
-                continue
-            if event is None:
+            if self._ended:
                 return bool(reached())
-            self.events.append(event)
+            self._take(0.02)
         return False
+
+    def _take(self, timeout: float) -> None:
+        """Take the next report, if one arrives in time."""
+        with contextlib.suppress(queue.Empty):
+            event = self._news.get(timeout=timeout)
+            self._ended = event is None
+            self.events += [event] if event else []
 
     def has(self, key: str) -> list[Any]:
         return [event[key] for event in self.events if key in event]
 
     def kill(self) -> None:
-        os.kill(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-        while (event := self._news.get(timeout=5)) is not None:
-            self.events.append(event)
+        self.close()
+        self.wait_for(lambda: False, 5)  # reads to the end
 
     def close(self) -> None:
+        """Kill the process unless it has ended."""
         if self._process.poll() is None:
-            os.kill(self._process.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it ends just now
+                os.kill(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
     def problem(self) -> str:
@@ -186,7 +190,7 @@ class Kills:
         finally:
             child.close()
         if not done:
-            facts["problem"] = child.problem()
+            facts["problem"] = f"resuming failed: {child.problem()}"
         self._stored = json.dumps(child.has("stored"), ensure_ascii=False)
 
     def _answered(self, data: Path, wire: Wire, facts: Facts) -> None:
@@ -201,7 +205,7 @@ class Kills:
             if facts["answered"]:
                 child.kill()
             else:
-                facts["problem"] = child.problem()
+                facts["problem"] = f"the answer failed: {child.problem()}"
         finally:
             child.close()
 

@@ -85,15 +85,12 @@ def tables(found: Mapping[str, Mapping[str, Facts]]) -> str:
         lines = [f"### {title}", "", f"| | {' | '.join(columns)} |", "|---|" + "---|" * len(columns)]
         for name, scenarios in found.items():
             facts = scenarios[scenario]
-            row = [facts.get("broken", "") or facts["no_such_feature"]] if _ended_early(facts) else [*cells(facts)]
+            ended = [facts[key] for key in ("no_such_feature", "broken", "problem") if key in facts]
+            row = ended[:1] or [*cells(facts)]
             row += [""] * (len(columns) - len(row))
             lines.append(f"| {name} | {' | '.join(row)} |")
         parts.append("\n".join(lines))
     return "\n\n".join(parts)
-
-
-def _ended_early(facts: Facts) -> bool:
-    return "broken" in facts or "no_such_feature" in facts
 
 
 def page_with(page: str, text: str) -> str:
