@@ -62,6 +62,25 @@ async def test_outputs_are_long_enough_for_the_checkpoint_preset_to_trim_and_the
         assert [len(one) for one in await outputs(client, session_id, "all")] == [55_000, 55_001, 55_002]
 
 
+@pytest.mark.rule("CP-9", "PR-3", "PR-4")
+async def test_a_trimmed_output_is_cleared_where_the_request_would_not_fit(tmp_path: Path) -> None:
+    """Source 001:101. It was long enough before it was trimmed; else the prompt would be refused."""
+    used = (16_000, 16_010, 16_020, 3_500, 29_400, 29_000)
+    script = [call("dump", {"chars": 55_000}), *(answer(used=count) for count in used)]
+    config = settings(preset="checkpoint", enabled=False)
+    async with opened(tmp_path, script, tools=[dump], config=config, window=30_000) as s:
+        await s.begin()
+        await s.allow("dump")
+        shown = []
+        for text in ("go", "two", "three", "four", "five", bulk("six", 900)):
+            assert (await s.say(text)).status == "completed"
+            parts = [part for one in s.model.requests[-1].messages for part in one.parts]
+            shown.append([len(part["output"]) for part in parts if part["type"] == "tool-dump"])
+        assert shown[:3] == [[55_000]] * 3
+        assert [size < 3_200 for [size] in shown[3:5]] == [True, True]
+        assert shown[5][0] < 100
+
+
 @pytest.mark.rule("CP-9", "PR-3")
 @pytest.mark.parametrize(("window", "chars"), [(8_000, 30_000), (20_000, 40_000), (200_000, 60_000)])
 async def test_an_output_leaves_half_of_the_window_to_all_else(window: int, chars: int, tmp_path: Path) -> None:

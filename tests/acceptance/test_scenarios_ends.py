@@ -101,6 +101,38 @@ async def test_a_tool_that_is_not_cancelled_finishes_and_its_result_is_stored_as
         assert await s.check() == []
 
 
+@pytest.mark.rule("SR-3")
+async def test_an_aborted_run_ends_after_its_subagents(open_scenario: Open) -> None:
+    """Source 000:319, 320. Nothing follows, and nothing is deleted, while a subagent may still have effects."""
+    started, may_end = asyncio.Event(), asyncio.Event()
+
+    @clew.tool(cancel=False)
+    async def pay() -> str:
+        """Pay."""
+        started.set()
+        await may_end.wait()
+        return "paid"
+
+    script = [call("task", {"prompt": "pay"}), call("pay", {}), say("fine")]
+    async with open_scenario(script, tools=[pay]) as s:
+        await s.begin()
+        await allow(s, "task", "pay")
+        submission = await s.send("buy")
+        await started.wait()
+        (child,) = (await s.engine.list_sessions(kind="subagent")).sessions
+        await s.engine.abort(s.id, queue="go_on")
+        async for status in s.engine.watch_status(s.id):
+            if status.state == "idle" or status.message == "waiting for its subagents to stop":
+                break
+        following = await s.send("and?")
+        assert (s.engine.is_idle(s.id), s.engine.is_idle(child.id), len(s.model.requests)) == (False, False, 2)
+        may_end.set()
+        assert (await submission.wait()).status == "aborted"
+        assert s.engine.is_idle(child.id)
+        assert (await following.wait()).status == "completed"
+        await s.engine.delete_session(s.id)
+
+
 @pytest.mark.rule("SR-3", "SR-4")
 async def test_abort_in_a_tool_leaves_its_effects_unknown(open_scenario: Open) -> None:
     """The tool gets the signal; the call is settled as an error at the start of the next run."""

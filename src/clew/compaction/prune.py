@@ -89,7 +89,8 @@ def plan_prune(
     outputs = [output for output in found if output.trimmed or output.chars > over]
     if by_hand or aggressive:
         return _records(((output, 0) for output in outputs if _saved(output, 0, None, ruler) > 0), at)
-    if sum(output.chars for output in outputs) < rules.min_total_chars:
+    # Outputs were large enough together when one of them was trimmed.
+    if not any(output.trimmed for output in outputs) and sum(o.chars for o in outputs) < rules.min_total_chars:
         return ()
     planned: dict[_Key, tuple[_Output, int]] = {}
     fifth, gained = _as_estimated(window.usable * MIN_GAIN), 0

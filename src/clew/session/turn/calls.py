@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -69,7 +69,7 @@ _REPORT_AFTER_MS: Final = 1_000
 log = logging.getLogger("clew.tools")
 
 
-SpawnChild = Callable[[str, str | None, TurnConfig, Signal, Callable[[Any], None]], Awaitable[ChildOutcome]]
+SpawnChild = Callable[[str, str | None, TurnConfig, Signal, Callable[[Any], None]], Coroutine[Any, Any, ChildOutcome]]
 """Runs a prompt as a child of the session of this turn config until it ends or the signal is aborted; reports its
 progress, its id first."""
 
@@ -127,6 +127,7 @@ class Caller:
         self._schedule_turn = schedule_turn
         self.state: dict[str, Any] = {}
         self._unfinished: dict[str, asyncio.Task[None]] = {}
+        self.children: set[asyncio.Task[ChildOutcome]] = set()
         self._late: asyncio.Queue[c.Chunk | PutBlob | None] = asyncio.Queue()
         self._turn_id = turn_id
         # Above the default only where one output still leaves half of the window free, at four characters a token.
@@ -257,6 +258,25 @@ class Caller:
         given = [self._late.get_nowait() for _ in range(self._late.qsize())]
         return [one for one in given if isinstance(one, PutBlob) or (one and getattr(one, "tool_call_id", None) in ids)]
 
+    async def _run_child(self, prompt: str, agent: str | None, report: Callable[[Any], None]) -> ChildOutcome:
+        """Run a subagent. The signal of an abort ends it; the run waits for that, since it may still have effects."""
+        child = asyncio.get_running_loop().create_task(
+            self._spawn_child(prompt, agent, self.config, self._signal, report)
+        )
+        self.children.add(child)
+        child.add_done_callback(self._forget_child)
+        try:
+            return await asyncio.shield(child)
+        except asyncio.CancelledError:
+            if not self._signal.aborted:
+                child.cancel()
+            raise
+
+    def _forget_child(self, child: asyncio.Task[ChildOutcome]) -> None:
+        self.children.discard(child)
+        if not child.cancelled():
+            child.exception()  # The call that would raise it may have been cancelled.
+
     async def _execute(self, call: Call, show: Callable[[c.Chunk | PutBlob], None]) -> c.Chunk:
         name = call.tool.name
         clock = self._host.clock
@@ -370,9 +390,7 @@ class Caller:
             judged=call.granted,
             spill=self._host.spill / self.config.session.id,
             permit=permit,
-            spawn_child=lambda prompt, agent: self._spawn_child(
-                prompt, agent, self.config, self._signal, live.report_child
-            ),
+            spawn_child=lambda prompt, agent: self._run_child(prompt, agent, live.report_child),
             report=live.report,
             load_skill=load_skill,
             schedule=lambda wanted: self._schedule_turn(self.config, wanted),

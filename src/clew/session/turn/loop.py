@@ -7,6 +7,7 @@ to its run how it ended, or raises.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Sequence
@@ -116,7 +117,11 @@ class Loop(msgspec.Struct):
             await self.recorder.send(output)
 
     async def finish_calls(self) -> StorageFull | None:
-        """Record what the calls give that an abort does not cancel, once all have ended; return a failure to do so."""
+        """Record what the calls give that an abort does not cancel, once all and every subagent have ended; return a
+        failure to do so."""
+        if self.caller.children:
+            self.progress.finishing("waiting for its subagents to stop")
+            await asyncio.wait(self.caller.children)
         if unfinished := self.caller.unfinished:
             names = [tool_name(part) for part in self.recorder.fold.parts if call_id_of(part) in unfinished]
             self.progress.finishing(f"waiting for {', '.join(names)}, which cannot be cancelled")
