@@ -101,7 +101,8 @@ def _uses_of_target(target: Target, declared: Declared) -> Uses:
         return Uses(("mcp.call",), more=is_tool, by_name=not is_tool)
     own = declared.get(name)
     if own is None:
-        return Uses(tuple(one for one in ("shell.run", "net.fetch") if KINDS[one] == target.kind), True, True)
+        needs = tuple(one for one in ("shell.run", "net.fetch") if KINDS[one] == target.kind)
+        return Uses(needs, more=True, by_name=True)
     return Uses(tuple(one for one in own if target.kind in ("plain", KINDS[one])))
 
 
