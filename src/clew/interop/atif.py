@@ -37,7 +37,7 @@ def format_atif(portable: PortableSession, *, hidden: bool = False) -> bytes:
         recorded.setdefault(step.message_id, []).append(step)
     steps = [one for passage in shown for one in _steps(passage, recorded.get(passage.row.id, ()))]
     if not steps:
-        raise InvalidInput("a trajectory has at least one step, and this session has no message yet")
+        raise InvalidInput("a trajectory needs at least one step; this session has no messages yet")
     session, total = portable.session, sum_usage(portable.messages)
     return orjson.dumps(
         {
