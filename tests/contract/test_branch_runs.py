@@ -92,8 +92,8 @@ async def test_a_branch_with_runs_is_the_branch_of_a_line_that_is_seen_whole(
 ) -> None:
     """Turns, messages, steps, seals, prunes and sums; only turns that a plan has to change were looked at. In one unit,
     and in portions of three turns."""
-    monkeypatch.setattr(branch_line, "PORTION", portion)
-    monkeypatch.setattr(branch_plan, "PORTION", portion)
+    monkeypatch.setattr(branch_line, "MAX_TURNS_PER_UNIT", portion)
+    monkeypatch.setattr(branch_plan, "MAX_TURNS_PER_UNIT", portion)
     history = await grown(store, seed)
     id_ = history.scribe.session_id
     source = await store.find_session(id_)

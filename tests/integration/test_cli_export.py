@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import clew
+from clew.interop import canonical
 from clew.interop.canonical import COLUMNS, CSV_COLUMNS
 from clew.session.history import bulk
 from clew.store.unit import InsertMessage, Unit
@@ -120,7 +121,7 @@ def test_a_bulk_export_is_complete_or_not_there(command: Say, tmp_path: Path, mo
     def broken(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(bulk, "part_row", broken)
+    monkeypatch.setattr(canonical, "_part_row", broken)
     code, out, err = command("export", "--all", "--out", str(target))
     assert (code, out) == (2, "")
     assert "all.jsonl cannot be written: No space left on device" in err

@@ -159,7 +159,7 @@ async def _branch(engine: Engine, session_id: str) -> None:
 
 async def _branch_long(engine: Engine, session_id: str) -> None:
     """Copy the line two turns at a time, as a long one is copied in portions."""
-    branch_line.__dict__["PORTION"] = branch_plan.__dict__["PORTION"] = 2
+    branch_line.__dict__["MAX_TURNS_PER_UNIT"] = branch_plan.__dict__["MAX_TURNS_PER_UNIT"] = 2
     await _branch(engine, session_id)
 
 

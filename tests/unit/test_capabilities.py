@@ -179,11 +179,11 @@ def test_a_tool_comes_before_a_capability_and_that_before_everything() -> None:
     asked = decide(target, allow("mcp.call", "{*"), deny("fs.write"))
     assert (asked.action, asked.rule) == ("ask", deny("fs.write"))
     assert [one.why for one in asked.considered] == ["fs.write is decided by itself, and at least as strictly"]
-    assert asked.reason == ("the session rule `fs.write *` may be meant by it: mcp__x__a does not say all that it uses")
+    assert asked.reason == ("the session rule `fs.write *` may apply: mcp__x__a does not say all that it uses")
 
 
 def test_scopes_and_pins_count_as_for_tools() -> None:
-    """A nearer scope decides, a pinned denial always; what may be meant never weakens a denial of the tool."""
+    """A nearer scope decides, a pinned denial always; what may apply never weakens a denial of the tool."""
     target = Target("write", "path", "/w/a", inside=True)
     assert decide(target, deny("fs.write"), project=(allow("write", "./**"),)).action == "deny"
     assert decide(target, allow("write", "./**"), project=(deny("fs.write"),)).action == "allow"
@@ -352,7 +352,7 @@ TARGETS = [
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_denial_of_a_capability_never_makes_a_call_freer(seed: int) -> None:
-    """Wherever it stands among random rules, pinned or not, and whatever it may only be meant by."""
+    """Wherever it stands among random rules, pinned or not, and whatever may only apply."""
     chance = Random(seed)
     strictness = {"allow": 0, "ask": 1, "deny": 2}
 

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-__all__ = ["ExportFormat"]
+__all__ = ["BulkFormat", "ExportFormat"]
 
 ExportFormat = Literal[
     "json",
@@ -19,3 +19,5 @@ ExportFormat = Literal[
     "atif",
 ]
 """The formats of an export of one session."""
+BulkFormat = Literal["canonical-jsonl", "csv", "parquet"]
+"""The formats of an export of many sessions."""

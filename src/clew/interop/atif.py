@@ -37,9 +37,7 @@ def format_atif(portable: PortableSession, *, hidden: bool = False) -> bytes:
         recorded.setdefault(step.message_id, []).append(step)
     steps = [one for passage in shown for one in _steps(passage, recorded.get(passage.row.id, ()))]
     if not steps:
-        raise InvalidInput("a trajectory has at least one step, and this session has no message yet")
-    for number, one in enumerate(steps, start=1):
-        one["step_id"] = number
+        raise InvalidInput("a trajectory needs at least one step; this session has no messages yet")
     session, total = portable.session, sum_usage(portable.messages)
     return orjson.dumps(
         {
@@ -52,7 +50,7 @@ def format_atif(portable: PortableSession, *, hidden: bool = False) -> bytes:
                 **_tools(portable),
                 "extra": {"agent": session.agent},
             },
-            "steps": steps,
+            "steps": [{"step_id": number, **one} for number, one in enumerate(steps, start=1)],
             **({"notes": notes} if (notes := left_out(portable, shown)) else {}),
             "final_metrics": {
                 **{f"total_{name}": value for name, value in _tokens(total).items()},
@@ -97,7 +95,7 @@ def _steps(passage: Passage, recorded: Sequence[Step]) -> list[dict[str, Any]]:
     if summary is not None:
         extra["compaction"] = True
     source = "user" if row.is_prompt else "system"
-    return [{"step_id": 0, "timestamp": iso(row.created_at), "source": source, "message": text, "extra": extra}]
+    return [{"timestamp": iso(row.created_at), "source": source, "message": text, "extra": extra}]
 
 
 def _agent_steps(
@@ -109,7 +107,6 @@ def _agent_steps(
     built = []
     for number, (group, call) in enumerate(zip(groups, calls, strict=True), start=1):
         step: dict[str, Any] = {
-            "step_id": 0,
             "timestamp": iso(row.created_at if call is None else call.started_at),
             "source": "agent",
             "message": _text(group),

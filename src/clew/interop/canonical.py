@@ -9,14 +9,13 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, BinaryIO, Final, Protocol
 
 import msgspec
 
-from clew.interop.chat_messages import with_bytes
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.metadata import SNAPSHOT_KEY
-from clew.transcript.portable import PortableSession
+from clew.transcript.portable import PortableSession, with_bytes
 from clew.transcript.rollup import sum_usage, with_usage
 from clew.transcript.session import Session
 
@@ -24,23 +23,17 @@ __all__ = [
     "COLUMNS",
     "CSV_COLUMNS",
     "CsvLines",
-    "canonical_line",
+    "JsonLines",
+    "RowSink",
+    "add_message",
     "flat",
     "format_canonical_json",
     "format_canonical_jsonl",
     "format_csv",
-    "message_row",
-    "part_row",
     "session_row",
 ]
 
 Columns = Mapping[str, Any]
-
-
-class SupportsWrite(Protocol):
-    """A file that bytes are written to."""
-
-    def write(self, data: bytes, /) -> object: ...
 
 
 COLUMNS: Final[Mapping[str, Columns]] = {
@@ -87,14 +80,14 @@ def session_row(session: Session) -> dict[str, Any]:
     return {name: plain[name] for name in COLUMNS["session"]}
 
 
-def message_row(row: MessageRow) -> dict[str, Any]:
+def _message_row(row: MessageRow) -> dict[str, Any]:
     """Return the row of a message, without its parts and its snapshot."""
     metadata = {key: value for key, value in row.metadata.items() if key != SNAPSHOT_KEY}
     plain = {**msgspec.structs.asdict(row), "metadata_json": _sorted_keys(metadata)}
     return {name: plain[name] for name in COLUMNS["message"]}
 
 
-def part_row(row: MessageRow, part: PartRow) -> dict[str, Any]:
+def _part_row(row: MessageRow, part: PartRow) -> dict[str, Any]:
     """Return the row of a part of this message. A part that is still being written may have no id yet."""
     return {
         "id": part.id or None,
@@ -118,11 +111,6 @@ def flat(row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def canonical_line(kind: str, row: Mapping[str, Any]) -> bytes:
-    """Return one line of JSON lines."""
-    return msgspec.json.encode({"type": kind, "data": row}) + b"\n"
-
-
 def _sorted_keys(value: dict[str, Any]) -> Any:
     # Equal metadata gives equal bytes. The keys of a part keep their order, which is part of its value.
     return msgspec.Raw(msgspec.json.encode(value, order="sorted"))
@@ -136,7 +124,7 @@ def format_canonical_json(portable: PortableSession) -> bytes:
     file = io.BytesIO()
     file.write(b'{"session":' + msgspec.json.encode(_session(portable)) + b',"messages":[')
     for n, (row, parts) in enumerate(_messages(portable)):
-        item = {"message": message_row(row), "parts": [part_row(row, part) for part in parts]}
+        item = {"message": _message_row(row), "parts": [_part_row(row, part) for part in parts]}
         file.write((b"," if n else b"") + msgspec.json.encode(item))
     file.write(b"]}\n")
     return file.getvalue()
@@ -145,30 +133,63 @@ def format_canonical_json(portable: PortableSession) -> bytes:
 def format_canonical_jsonl(portable: PortableSession) -> bytes:
     """Return a line for the session, then for each message one and one for each of its parts."""
     file = io.BytesIO()
-    file.write(canonical_line("session", _session(portable)))
+    lines = JsonLines(file)
+    lines.add("session", _session(portable))
     for row, parts in _messages(portable):
-        file.write(canonical_line("message", message_row(row)))
-        for part in parts:
-            file.write(canonical_line("part", part_row(row, part)))
+        add_message(lines, row, parts)
     return file.getvalue()
 
 
 def format_csv(portable: PortableSession) -> bytes:
-    """Return a header and one record for each part, with its message's columns behind it. Files are named, not
-    included."""
+    """Return a header and one record for each part, with its message's columns. Files are named, not included."""
     file = io.BytesIO()
     lines = CsvLines(file)
     for row in portable.messages:
-        lines.add("message", message_row(row))
-        for part in row.parts:
-            lines.add("part", part_row(row, part))
+        add_message(lines, row, row.parts)
     return file.getvalue()
 
 
-class CsvLines:
-    """Takes the rows of messages, each followed by those of its parts, and writes a record for each part."""
+def _session(portable: PortableSession) -> dict[str, Any]:
+    return session_row(with_usage(portable.session, sum_usage(portable.messages)))
 
-    def __init__(self, file: SupportsWrite) -> None:
+
+def _messages(portable: PortableSession) -> Iterator[tuple[MessageRow, Iterable[PartRow]]]:
+    """Yield the messages with their parts; the bytes of files are in the parts."""
+    blobs = {blob.sha256: blob for blob in portable.blobs}
+    for row in portable.messages:
+        yield row, (msgspec.structs.replace(part, data=with_bytes(part.data, blobs)) for part in row.parts)
+
+
+# Rows as lines
+
+
+class RowSink(Protocol):
+    """Takes rows of sessions, messages and parts, each session's together."""
+
+    def add(self, kind: str, row: Mapping[str, Any]) -> None: ...
+
+
+def add_message(sink: RowSink, row: MessageRow, parts: Iterable[PartRow]) -> None:
+    """Add the row of a message and those of its parts."""
+    sink.add("message", _message_row(row))
+    for part in parts:
+        sink.add("part", _part_row(row, part))
+
+
+class JsonLines:
+    """Rows as lines of JSON."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+
+    def add(self, kind: str, row: Mapping[str, Any]) -> None:
+        self._file.write(msgspec.json.encode({"type": kind, "data": row}) + b"\n")
+
+
+class CsvLines:
+    """Rows of messages, each followed by those of its parts, as a record for each part."""
+
+    def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self._about: list[Any] = []
         self._write(CSV_COLUMNS)
@@ -192,14 +213,3 @@ def _cell(value: Any) -> Any:
     Only text that is in ``data_json`` too can begin like a formula, such as a call's id; that column is always exact.
     """
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA_STARTS) else value
-
-
-def _session(portable: PortableSession) -> dict[str, Any]:
-    return session_row(with_usage(portable.session, sum_usage(portable.messages)))
-
-
-def _messages(portable: PortableSession) -> Iterator[tuple[MessageRow, Iterable[PartRow]]]:
-    """Yield the messages with their parts; the bytes of files are in the parts."""
-    blobs = {blob.sha256: blob for blob in portable.blobs}
-    for row in portable.messages:
-        yield row, (msgspec.structs.replace(part, data=with_bytes(part.data, blobs)) for part in row.parts)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,9 +11,9 @@ from clew.interop.export_sections import Passage, passages_of
 from clew.transcript import part as p
 from clew.transcript.message import shown_message
 from clew.transcript.part import Part
-from clew.transcript.portable import Blob, PortableSession
+from clew.transcript.portable import Blob, PortableSession, with_bytes
 
-__all__ = ["format_ai_sdk", "format_openai", "with_bytes"]
+__all__ = ["format_ai_sdk", "format_openai"]
 
 
 def format_ai_sdk(portable: PortableSession, *, hidden: bool = False) -> bytes:
@@ -89,10 +88,3 @@ def _content(part: Part, blobs: Mapping[str, Blob]) -> dict[str, Any] | None:
     if media_type.startswith("image/"):
         return {"type": "image_url", "image_url": {"url": p.url_of(filled) or ""}}
     return {"type": "file", "file": {"filename": p.name_of(part) or "file", "file_data": p.url_of(filled) or ""}}
-
-
-def with_bytes(part: Part, blobs: Mapping[str, Blob]) -> dict[str, Any]:
-    blob = blobs.get(p.blob_of(part) or "")
-    if blob is None:
-        return dict(part)
-    return {**part, "url": f"data:{blob.media_type};base64,{base64.b64encode(blob.data).decode()}"}

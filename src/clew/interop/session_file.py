@@ -47,7 +47,6 @@ _LISTS: Final = frozenset(_KINDS.values())
 _RAW_VALUES: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _RAW_ITEMS: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _HEADER: Final = ("exporter", "exported_at", "redacted")
-_STAYS: Final[Mapping[Any, frozenset[str]]] = AT_HOME
 
 
 # Written
@@ -99,7 +98,7 @@ def _line(first: dict[str, Any], body: dict[str, Any]) -> bytes:
 
 def _plain(portable: PortableSession, row: Any) -> dict[str, Any]:
     """Return a row without the fields that are not exported."""
-    stays = _STAYS.get(type(row), frozenset())
+    stays = AT_HOME.get(type(row), frozenset())
     built = {name: value for name, value in msgspec.structs.asdict(row).items() if name not in stays}
     if isinstance(row, Turn):
         built["messages"] = portable.links.get(row.id, ())

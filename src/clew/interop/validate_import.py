@@ -47,7 +47,6 @@ _MEDIA_TYPE: Final = re.compile(r"[a-z0-9.+-]{1,60}/[a-z0-9.+*-]{1,100}", re.ASC
 _MESSAGE_ID: Final = functools.partial(ids.check_shared_id, "message")
 _PART_ID: Final = functools.partial(ids.check_shared_id, "part")
 _DIGEST: Final = re.compile("[0-9a-f]{64}", re.ASCII)
-_STAYS: Final[Mapping[Any, frozenset[str]]] = AT_HOME
 T = TypeVar("T")
 
 
@@ -278,7 +277,7 @@ def read_record(value: Any, kind: type[T], where: str, **known: Any) -> T:
     """Convert plain values to a row of that kind. Unknown keys, of later versions, are ignored, and so are fields that
     are never exported."""
     if isinstance(value, dict):
-        stays = _STAYS.get(kind, frozenset())
+        stays = AT_HOME.get(kind, frozenset())
         value = {key: item for key, item in value.items() if key not in stays} | known
     try:
         return convert(value, kind)

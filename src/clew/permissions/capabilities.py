@@ -1,8 +1,8 @@
 """Capabilities (PM-10): what the targets of a call need, and what a command of a shell line may need.
 
-A tool that declares nothing may need anything, and so may a tool of an MCP server besides its call: a rule that denies
-or asks may be meant by it, and no rule on a capability allows it. What a program does by itself is not known either,
-except for those that only print and those that only write the files they name; everything else asks.
+A tool that declares nothing may need any capability, and so may a tool of an MCP server besides ``mcp.call``: a rule
+that denies or asks may apply to it, and no rule on a capability allows it. What a program does is not known either,
+except for those that only print and those that only write the files they name; every other command asks.
 """
 
 from __future__ import annotations
@@ -101,7 +101,8 @@ def _uses_of_target(target: Target, declared: Declared) -> Uses:
         return Uses(("mcp.call",), more=is_tool, by_name=not is_tool)
     own = declared.get(name)
     if own is None:
-        return Uses(tuple(one for one in ("shell.run", "net.fetch") if KINDS[one] == target.kind), True, True)
+        needs = tuple(one for one in ("shell.run", "net.fetch") if KINDS[one] == target.kind)
+        return Uses(needs, more=True, by_name=True)
     return Uses(tuple(one for one in own if target.kind in ("plain", KINDS[one])))
 
 

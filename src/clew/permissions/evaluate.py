@@ -3,7 +3,7 @@
 For each subject a matching pinned manifest rule decides first, deny before ask before allow; else the nearest scope
 with a match, session before project before mode before manifest; in it the most specific rule (one that names the tool,
 then one that names a capability, then ``*``), and of equals the later. Each capability that rules name is decided by
-these and the rules for the tool; the strictest decides, and a rule that only may be meant never weakens another one.
+these and the rules for the tool; the strictest decides, and a rule that only may apply never weakens another one.
 A read-only session is denied everything else before any rule is evaluated. Of several subjects the strictest decides.
 Without a match the decision is to ask. An error during the evaluation denies.
 """
@@ -205,12 +205,12 @@ def _judge(subject: Subject, scopes: _Scopes, file_system: FileSystem) -> Judgem
             "ask",
             winner.rule,
             winner.scope,
-            f"{named} may be meant by it: {_unknown_use(subject)}",
+            f"{named} may apply: {_unknown_use(subject)}",
             considered,
         )
     if winner.certainty is Certainty.MAYBE:
         closed = subject.command is not None and subject.command.cover == "none" and subject.command.why
-        reason = f"{named} may be meant by it: {closed or 'a part of it is known only to the running shell'}"
+        reason = f"{named} may apply: {closed or 'a part of it is known only to the running shell'}"
     else:
         reason = f"{named} {_SAYS[winner.action]}"
     return Judgement(subject.target, winner.action, winner.rule, winner.scope, reason, considered)
@@ -222,7 +222,7 @@ def _decide(matched: Sequence[_MatchedRule]) -> _MatchedRule:
     for capability in dict.fromkeys(one.capability for one in matched if one.capability) or (None,):
         group = [one for one in matched if one.capability in (None, capability)]
         winners.append(_winner(group))
-        # What only may be meant must not hide what certainly is, in a farther scope or by fewer letters.
+        # A rule that only may apply must not hide one that does, in a farther scope or with fewer letters.
         certain = [one for one in group if one.capability is None or one.certainty is Certainty.YES]
         if certain and winners[-1] not in certain:
             winners.append(_winner(certain))
@@ -241,7 +241,7 @@ def _winner(matched: Sequence[_MatchedRule]) -> _MatchedRule:
 
 
 def _unknown_use(subject: Subject) -> str:
-    """Return why a rule on a capability may be meant."""
+    """Return why it is uncertain whether a rule on a capability applies."""
     if subject.target.kind == "command":
         return "what this command reads, writes or connects to is not certain"
     return f"{subject.target.permission} does not say all that it uses"

@@ -262,7 +262,8 @@ def _opened(redirect: Redirect, file_system: FileSystem, *, moves: bool) -> list
     # Uses the path without links, if known: a link out of the workspace leads outside.
     inside = file_system.workspace is not None and paths.path_matches("./**", path, file_system.workspace)
     uses = Uses((f"fs.{redirect.permission}",))
-    opened = [Subject(Target(redirect.permission, "path", show_unknown(path), inside), None, problem, None, uses)]
+    target = Target(redirect.permission, "path", show_unknown(path), inside)
+    opened = [Subject(target, problem=problem, uses=uses)]
     linked = named != path and inside and paths.path_matches("./**", named, file_system.workspace)
     if redirect.permission == "write" and not problem and linked:
         opened += [Subject(Target("write", "path", named, inside), uses=uses)]

@@ -164,10 +164,6 @@ class Conversations(Protocol):
         included; or those ``among`` some ids."""
         ...
 
-    async def load_message_ids(self, session_id: str) -> tuple[str, ...]:
-        """Return the ids of every message, in the order of :meth:`load_messages`. Reads no content."""
-        ...
-
     async def find_message(self, session_id: str, message_id: str) -> MessageRow | None:
         """Find a message of the session by clew's id."""
         ...

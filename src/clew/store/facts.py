@@ -211,7 +211,7 @@ class Scope:
             case u.DeleteSession() | u.BeginDeletion():
                 self.deleted = True
             case u.DeletePortion():
-                pass  # told when the deletion began
+                pass  # recorded when the deletion began
             case u.FinishCopy():
                 self.take_all("session.created", present.names(self.session_id))
             case u.PatchSession() | u.SetTitle() | u.SetEpoch():

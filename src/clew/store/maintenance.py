@@ -70,6 +70,10 @@ class Maintenance(Protocol):
         """Return the sessions that a killed process left half copied or half deleted, which no other read returns."""
         ...
 
+    async def load_message_ids(self, session_id: str) -> tuple[str, ...]:
+        """Return the ids of every message, in the order of :meth:`Conversations.load_messages`. Reads no content."""
+        ...
+
     async def find_full_session(self, session_id: str) -> FullSession | None:
         """Return everything of a session, as of one moment. Rows that cannot be decoded are included and reported."""
         ...

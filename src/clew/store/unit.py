@@ -178,10 +178,7 @@ class PatchSession(Write, frozen=True):
 
 
 class SetTitle(Write, frozen=True):
-    """Set a generated title, unless the user has set one.
-
-    ``tries`` is how often a model was asked for one in vain.
-    """
+    """Set a generated title, unless the user has set one. ``tries``: how often a model was asked for one in vain."""
 
     title: str
     by: Literal["words", "model"]

@@ -7,7 +7,8 @@ branches.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import base64
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -20,7 +21,7 @@ from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.metadata import SNAPSHOT_KEY
 from clew.transcript.model_call import ModelCall
 from clew.transcript.packed import mapped, sorted_rows
-from clew.transcript.part import COMPACTION_PART, blob_of, is_call
+from clew.transcript.part import COMPACTION_PART, Part, blob_of, is_call
 from clew.transcript.pruned import Pruned
 from clew.transcript.session import Session
 from clew.transcript.turn import HeadMove, Step, Tree, Turn, with_parent
@@ -44,6 +45,7 @@ __all__ = [
     "rename_session",
     "rename_value",
     "tree_of",
+    "with_bytes",
 ]
 
 EXPORTER: Final = f"clew {__version__}"
@@ -65,6 +67,14 @@ class Blob(msgspec.Struct, frozen=True):
     sha256: str
     media_type: str
     data: bytes
+
+
+def with_bytes(part: Part, blobs: Mapping[str, Blob]) -> dict[str, Any]:
+    """Return the data of a part; a file that is one of these blobs has its bytes as a ``data:`` URL."""
+    blob = blobs.get(blob_of(part) or "")
+    if blob is None:
+        return dict(part)
+    return {**part, "url": f"data:{blob.media_type};base64,{base64.b64encode(blob.data).decode()}"}
 
 
 class Queued(msgspec.Struct, frozen=True):
@@ -103,7 +113,7 @@ class PortableSession(msgspec.Struct, frozen=True, kw_only=True):
     calls: tuple[ModelCall, ...] = ()
 
 
-AT_HOME: Final[dict[type[msgspec.Struct], frozenset[str]]] = {
+AT_HOME: Final[Mapping[Any, frozenset[str]]] = {
     # Permissions and the owner are valid only on their own host. Sums are computed again on import.
     Session: frozenset(
         {"permissions", "prompt_tokens", "completion_tokens", "reasoning_tokens", "cache_read", "cache_write", "spend"}

@@ -48,6 +48,7 @@ __all__ = [
     "print_json",
     "session_shapes",
     "show",
+    "show_progress",
 ]
 
 AnyEngine: TypeAlias = "clew.Engine | RemoteEngine"
@@ -217,6 +218,12 @@ def moment(at: int) -> str:
 
 def plural(count: int | None, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def show_progress(what: str, number: int, of: int) -> None:
+    """Show progress on a terminal, in one line that is overwritten."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{what} {number} of {of}", end="\r\x1b[K" if number == of else "", file=sys.stderr, flush=True)
 
 
 def print_json(value: Any) -> None:

@@ -6,14 +6,13 @@ import contextlib
 import os
 import secrets
 import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 from clew.errors import InvalidInput
 
-__all__ = ["new_file", "new_folder", "refuse_existing", "show_progress"]
+__all__ = ["new_file", "new_folder", "refuse_existing"]
 
 
 def refuse_existing(path: Path) -> None:
@@ -76,9 +75,3 @@ def _failures_named(path: Path) -> Iterator[None]:
     except OSError as error:
         hint = "; choose another --out" if isinstance(error, FileExistsError) else ""
         raise InvalidInput(f"{path} cannot be written: {error.strerror}{hint}") from error
-
-
-def show_progress(what: str, number: int, of: int) -> None:
-    """Show progress on a terminal, in one line that is overwritten."""
-    if sys.stderr.isatty():
-        print(f"\r\x1b[K{what} {number} of {of}", end="\r\x1b[K" if number == of else "", file=sys.stderr, flush=True)

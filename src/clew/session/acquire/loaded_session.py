@@ -46,16 +46,16 @@ class LoadedSession(msgspec.Struct, frozen=True):
     pending: tuple[PendingStream, ...] = ()
     open_model_calls: tuple[ModelCall, ...] = ()
     runner: Replica | None = None
-    is_passed: bool = False
+    open_above_head: bool = False
 
     @property
     def waiting(self) -> Turn | None:
         """The open turn, while it waits for a human.
 
         None if all its requests are answered, since the run that should have resumed it did not start, or if it was
-        stopped or passed.
+        stopped or is above the head.
         """
-        turn = self.open.turn if self.open is not None and not self.is_passed else None
+        turn = self.open.turn if self.open is not None and not self.open_above_head else None
         over = turn is None or turn.stopped is not None or is_answered(waits_of(turn))
         return turn if turn is not None and turn.status == "waiting" and not over else None
 
@@ -65,7 +65,7 @@ class LoadedSession(msgspec.Struct, frozen=True):
 
         A call whose arguments were still being written was not.
         """
-        if self.open is None or self.is_passed or self.waiting is not None:
+        if self.open is None or self.open_above_head or self.waiting is not None:
             return False
         if any(row.damage for row in self.open.messages):
             return False
@@ -80,7 +80,7 @@ class LoadedSession(msgspec.Struct, frozen=True):
     @property
     def head_turn_id(self) -> str | None:
         """The head once everything is settled: an open turn that is ended becomes the head."""
-        ended = self.open is not None and self.waiting is None and not self.is_passed
+        ended = self.open is not None and self.waiting is None and not self.open_above_head
         return self.open.turn.id if self.open is not None and ended else self.state.head_turn_id
 
 
@@ -119,14 +119,14 @@ async def _load(store: Moment, session_id: str) -> LoadedSession:
     # Only the session's own run asks for answers, while a title may be in progress.
     open_model_calls = tuple(call for call in await store.open_model_calls(session_id) if call.purpose == "answer")
     runner = await store.find_replica(state.runner) if state.runner is not None else None
-    passed = opened is not None and await _is_passed(store, session_id, opened.turn, state.head_turn_id)
+    above_head = opened is not None and await _is_above(store, session_id, opened.turn, state.head_turn_id)
     return LoadedSession(
-        session_id, state, opened, tuple(cut_off), sealed, steps, pending, open_model_calls, runner, passed
+        session_id, state, opened, tuple(cut_off), sealed, steps, pending, open_model_calls, runner, above_head
     )
 
 
-async def _is_passed(store: Moment, session_id: str, turn: Turn, head_turn_id: str | None) -> bool:
-    """Return whether the head is below a turn."""
+async def _is_above(store: Moment, session_id: str, turn: Turn, head_turn_id: str | None) -> bool:
+    """Return whether a turn is above the head: another program has gone on below it."""
     if head_turn_id in (None, turn.parent_turn_id):
         return False
     return turn in path_to((await store.load_tree(session_id)).turns, head_turn_id)

@@ -95,7 +95,7 @@ def plan_settle(loaded: LoadedSession, now: int, left_open: str, *, spared: Turn
         else:
             error = {"code": "interrupted", "message": left_open}
             writes += plan_end(turn.id, "failed", now, {"error": error, "waiting": []})
-        if loaded.is_passed:
+        if loaded.open_above_head:
             writes = [write for write in writes if not isinstance(write, MoveHead)]
         # Its unfinished messages are final. A seal reveals any later change.
         unsealed = [row for row in rows if row.id not in loaded.sealed | resealed and row.damage is None]

@@ -9,7 +9,7 @@ wait for a human.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from uuid import uuid4
 
@@ -29,7 +29,7 @@ from clew.session.prompt.title import branch_title
 from clew.session.runtime import Runtime
 from clew.store.base import get_session, get_turn
 from clew.store.deletion import delete_unfinished
-from clew.store.unit import Guard, Unit
+from clew.store.unit import Guard, Unit, Write
 from clew.transcript.metadata import (
     MODE_KEY,
     NAMING_KEY,
@@ -130,17 +130,6 @@ class Branching:
             line = start_line(line, start)
             # If the point is a summary that the slice leaves out, the line ends before it.
             line = await with_rows(host.store, line, line.links[line.turns[-1].id][-1])
-        own = {MODE_KEY, *_OWN_METADATA} if source.mode == "accept_edits" else _OWN_METADATA
-        inherited = {key: value for key, value in source.metadata.items() if key not in own}
-        if source.title is not None and "title" not in changes:
-            parents = [source.id, *([source.parent_id] if source.parent_id is not None else [])]
-            sibling_titles = [one.title for id_ in parents for one in await host.store.list_children(id_)]
-            inherited["title"] = branch_title(source.title, sibling_titles)
-        if model is not None:
-            inherited[PICKED_KEY] = max(now, await host.store.newest_message_at(source.id))
-        merged = {key: value for key, value in {**inherited, **changes}.items() if value is not None}
-        if changes.keys() - {"label"}:
-            check_metadata(merged)
         child = Session(
             id=host.mint.session(host.store.capabilities.session_ids),
             agent=source.agent,
@@ -149,7 +138,7 @@ class Branching:
             parent_id=source.id,
             owner=source.owner,
             parent_message_id=point_id,
-            metadata=merged,
+            metadata=await self._metadata_of_copy(source, changes, now, picked=model is not None),
             created_at=now,
             updated_at=now,
         )
@@ -161,17 +150,7 @@ class Branching:
             row = await user_row(host, child, None, content, None, None)
             ledger = self._runtime.event_replies.plan_prompt(row)
             writes, guards = (*writes, *plan_wait(row, content), *ledger.writes), ledger.guards
-        failpoint("history.before_branch")
-        try:
-            for portion in portions:
-                await self._sessions.commit(Unit(child.id, portion))
-                failpoint("history.between_portions")
-            await self._sessions.commit(Unit(child.id, writes, guards, sync="power"))
-        except BaseException:
-            with contextlib.suppress(ClewError):  # recovery deletes what remains
-                if portions and await host.store.find_session(child.id) is None:
-                    await delete_unfinished(host.store, child.id)
-            raise
+        await self._commit_copy(portions, Unit(child.id, writes, guards, sync="power"))
         self._sessions.publish("session_created", child.id)
         if text is not None:
             async with self._sessions.lock(child.id):
@@ -179,6 +158,39 @@ class Branching:
         session = await get_session(host.store, child.id)
         host.hooks.observe("session_create", session, session)
         return session
+
+    async def _metadata_of_copy(
+        self, source: Session, changes: Mapping[str, Any], now: int, *, picked: bool
+    ) -> dict[str, Any]:
+        """Return the metadata of a copy. ``picked``: its model was chosen with the branch."""
+        store = self._host.store
+        own = {MODE_KEY, *_OWN_METADATA} if source.mode == "accept_edits" else _OWN_METADATA
+        inherited = {key: value for key, value in source.metadata.items() if key not in own}
+        if source.title is not None and "title" not in changes:
+            parents = [source.id, *([source.parent_id] if source.parent_id is not None else [])]
+            sibling_titles = [one.title for id_ in parents for one in await store.list_children(id_)]
+            inherited["title"] = branch_title(source.title, sibling_titles)
+        if picked:
+            inherited[PICKED_KEY] = max(now, await store.newest_message_at(source.id))
+        merged = {key: value for key, value in {**inherited, **changes}.items() if value is not None}
+        if changes.keys() - {"label"}:
+            check_metadata(merged)
+        return merged
+
+    async def _commit_copy(self, portions: Sequence[tuple[Write, ...]], last: Unit) -> None:
+        """Commit the portions of a copy, then the unit that completes it; if one fails, delete those before it."""
+        failpoint("history.before_branch")
+        store, session_id = self._host.store, last.session_id
+        try:
+            for portion in portions:
+                await self._sessions.commit(Unit(session_id, portion))
+                failpoint("history.between_portions")
+            await self._sessions.commit(last)
+        except BaseException:
+            with contextlib.suppress(ClewError):  # recovery deletes what remains
+                if portions and await store.find_session(session_id) is None:
+                    await delete_unfinished(store, session_id)
+            raise
 
 
 def _check_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -21,10 +21,10 @@ from clew.transcript.session import Session
 from clew.transcript.turn import Turn
 from clew.transcript.view import read_compaction
 
-__all__ = ["PORTION", "BranchLine", "find_start", "load_branch_line", "with_rows"]
+__all__ = ["MAX_TURNS_PER_UNIT", "BranchLine", "find_start", "load_branch_line", "with_rows"]
 
 
-PORTION: Final = 200
+MAX_TURNS_PER_UNIT: Final = 200
 """The number of turns that one unit copies: other writes wait for it."""
 
 
@@ -48,7 +48,9 @@ async def load_branch_line(
         else ()
     )
     if path:
-        stops = await moment.path_every(source.id, turn.id, PORTION) if turn.depth > PORTION else ()
+        stops = (
+            await moment.path_every(source.id, turn.id, MAX_TURNS_PER_UNIT) if turn.depth > MAX_TURNS_PER_UNIT else ()
+        )
         for above, entry in pairwise(path):
             runs[entry.turn.id] = _portions(above.turn.depth, entry.turn, stops)
     else:
@@ -64,10 +66,10 @@ async def load_branch_line(
 def _portions(above: int, turn: Turn, stops: Sequence[str]) -> tuple[tuple[str, int], ...]:
     """Return the run between the turn at depth ``above`` and this one. ``stops`` are the turns between portions."""
     found: list[tuple[str, int]] = []
-    for place in range(above // PORTION + 1, len(stops)):
-        if place * PORTION < turn.depth - 1:
-            found.append((stops[place], place * PORTION - above))
-            above = place * PORTION
+    for place in range(above // MAX_TURNS_PER_UNIT + 1, len(stops)):
+        if place * MAX_TURNS_PER_UNIT < turn.depth - 1:
+            found.append((stops[place], place * MAX_TURNS_PER_UNIT - above))
+            above = place * MAX_TURNS_PER_UNIT
     if count := turn.depth - above - 1:
         found.append((turn.parent_turn_id or "", count))
     return tuple(found)

@@ -13,7 +13,7 @@ import msgspec
 
 from clew.errors import BranchPointInvalid
 from clew.ids import Mint
-from clew.session.history.branch_line import PORTION
+from clew.session.history.branch_line import MAX_TURNS_PER_UNIT
 from clew.session.history.lookup import LocatedMessage
 from clew.store import unit as u
 from clew.store.copied_line import NOT_COPIED, CopiedMessage, CopiedRun, CopiedTurn
@@ -180,7 +180,7 @@ class _Portion:
 def _portion_for(portions: list[_Portion], count: int, below: Turn | None, *, is_run: bool = False) -> _Portion:
     """Return the portion for so many more turns: the last one if it has room."""
     last = portions[-1]
-    if last.size and (last.size + count > PORTION or (is_run and last.runs and last.runs[-1].above is None)):
+    if last.size and (last.size + count > MAX_TURNS_PER_UNIT or (is_run and last.runs and last.runs[-1].above is None)):
         portions.append(_Portion(below))
     portions[-1].size += count
     return portions[-1]

@@ -7,8 +7,7 @@ from typing import Final
 
 import msgspec
 
-from clew.interop.bulk import RowSink
-from clew.interop.canonical import message_row, part_row, session_row
+from clew.interop.canonical import RowSink, add_message, session_row
 from clew.interop.redact import Redaction
 from clew.long_work import run_long
 from clew.store.base import Store
@@ -87,6 +86,4 @@ async def _export_session(
 def _add_messages(rows: Sequence[MessageRow], sink: RowSink, redaction: Redaction | None) -> None:
     for stored in rows:
         row = stored if redaction is None else redaction.message(stored)
-        sink.add("message", message_row(row))
-        for part in row.parts:
-            sink.add("part", part_row(row, part))
+        add_message(sink, row, row.parts)

@@ -161,9 +161,7 @@ async def resolve(
         fallback_for["model"] = unknown
     tools, form = _select_tools(host, manifest, info, workspace, output)
     if last_environment is None:
-        last_environment = await host.store.at_once(
-            session.id, lambda moment: load_last_environment(moment, session.id)
-        )
+        last_environment = await host.store.at_once(session.id, lambda at: load_last_environment(at, session.id))
     last, frozen = last_environment.last, last_environment.environment_for(chosen)
     media = media or await _has_media(host.store, session.id, last, frozen)
     skills = surroundings.skills if "skill" in tools else SkillCatalog()
@@ -195,7 +193,7 @@ async def resolve(
         inputs=inputs,
         system_prompt=assemble(replace(inputs, frozen_environment=frozen)),
         fallback_for=fallback_for,
-        change=_environment_note(host, session, inputs, last_environment.last, frozen),
+        change=_environment_note(host, session, inputs, last, frozen),
         permit=await load_permit(host, session, manifest.rules, attended=attended, parent=parent),
         attended=attended,
         depth=depth,
@@ -452,18 +450,10 @@ async def load_permit(
             catalog = await asyncio.to_thread(host.agents, _workspace(above), above.owner)
             manifest = catalog.first_known(above.agent, host.choices.default_agent)
             parent = await load_permit(host, above, manifest.rules, attended=False)
-    declared = host.declared
+    declared, protected_paths = host.declared, host.protected_paths
     own = mark_unknown((*host.base_rules, *rules), declared)
     return PermissionChecker(
-        host.store,
-        session.id,
-        declared,
-        own,
-        _workspace(session),
-        host.protected_paths,
-        attended,
-        parent,
-        session.project,
+        host.store, session.id, declared, own, _workspace(session), protected_paths, attended, parent, session.project
     )
 
 

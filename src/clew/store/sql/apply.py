@@ -18,6 +18,7 @@ from clew.store import unit as u
 from clew.store.guards import Waiting, holds_epoch, refusal
 from clew.store.sql import rows, triggers
 from clew.store.sql.copying import copy_line
+from clew.store.sql.deletion import begin_deletion, delete_portion
 from clew.store.sql.replicas import to_replica
 from clew.store.sql.shared import write_shared
 from clew.store.sql.statements import Statements, must
@@ -338,13 +339,16 @@ class UnitWriter:
                 metadata = named(self._session_metadata(session_id), title, by, tries)
                 self._patch_session(session_id, u.PatchSession(metadata))
             case u.DeleteSession():
-                while self._delete_portion(session_id):
+                while delete_portion(sql, session_id, self._index.forget_session):
                     pass
+                self._forget_session(session_id)
             case u.BeginDeletion():
-                self._begin_deletion(session_id)
+                begin_deletion(sql, session_id)
+                self._forget_session(session_id)
             case u.DeletePortion():
-                if sql.first("is_unfinished", {"id": session_id}) is not None:
-                    self._delete_portion(session_id)
+                is_unfinished = sql.first("is_unfinished", {"id": session_id}) is not None
+                if is_unfinished and not delete_portion(sql, session_id, self._index.forget_session):
+                    self._forget_session(session_id)
             case u.FinishCopy():
                 sql.run("sum_session", {"session_id": session_id})
                 must(sql, "finish_copy", {"id": session_id})
@@ -377,25 +381,6 @@ class UnitWriter:
             self._sql.run("set_session_archived", {"id": session_id, "archived_at": write.archived_at})
         if write.updated_at is not None:
             self._pending.touch(write.updated_at)
-
-    def _begin_deletion(self, session_id: str) -> None:
-        """Remove what other tables would still find of the session, and mark it as deleted."""
-        for name in _DELETED_FIRST:
-            self._sql.run(name, {"id": session_id})
-        self._forget_session(session_id)
-
-    def _delete_portion(self, session_id: str) -> bool:
-        """Delete some rows of the session, with the last ones itself; return whether there are more."""
-        if self._index.forget_session(session_id):
-            return True
-        for name, limit in _DELETED_IN_PORTIONS:
-            if self._sql.run(name, {"id": session_id}) >= limit:
-                return True
-        self._sql.run("delete_session", {"id": session_id})
-        self._sql.run("delete_unnamed_prompts", {})
-        self._sql.run("delete_facts_of_prompts", {})
-        self._forget_session(session_id)
-        return False
 
     def _forget_session(self, session_id: str) -> None:
         self._states[session_id] = None
@@ -463,23 +448,6 @@ class UnitWriter:
         old = (self._state(session_id) or SessionState()).head_turn_id
         self._sql.run("add_move", {"session_id": session_id, "from_turn_id": old, **msgspec.structs.asdict(write)})
         self._set_state(session_id, head_turn_id=write.to_turn_id)
-
-
-_DELETED_FIRST: Final = (
-    "delete_queued_of_session",
-    "delete_schedules_of_session",
-    "delete_webhooks_of_session",
-    "detach_calls_of_session",
-    "begin_deletion",
-)
-_DELETED_IN_PORTIONS: Final = (
-    ("delete_unnamed_blobs", 4),
-    ("delete_parts_of_session", 500),
-    ("delete_messages_of_session", 500),
-    ("delete_turns_of_session", 500),
-    ("delete_moves_of_session", 500),
-)
-"""The statements that delete a session before its row, and the number of rows that each deletes at once."""
 
 
 def set_hidden(sql: Statements, session_id: str, hidden: Mapping[str, Hidden | None]) -> int:

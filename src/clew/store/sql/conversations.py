@@ -102,14 +102,6 @@ class SqlConversations(SqlLists):
         return MessageReader(sql).load_all(session_id, keep_damaged=keep_damaged, among=among)
 
     @reading
-    def load_message_ids(self, sql: Statements, session_id: str) -> tuple[str, ...]:
-        asked = {"id": session_id}
-        found = [id_ for (id_,) in sql.rows("message_ids", asked)]
-        # A damaged index hides rows; the turns name them.
-        held = [row[1] for row in sql.rows("load_links_of_session", asked)]
-        return tuple(dict.fromkeys((*found, *held)))
-
-    @reading
     def find_message(self, sql: Statements, session_id: str, message_id: str) -> MessageRow | None:
         if sql.first("find_message", {"id": message_id, "session_id": session_id}) is None:
             return None

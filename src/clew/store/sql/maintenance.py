@@ -40,6 +40,14 @@ class SqlMaintenance(SqlReader):
     def unfinished_sessions(self, sql: Statements) -> tuple[str, ...]:
         return tuple(row[0] for row in sql.rows("unfinished_sessions", {}))
 
+    @reading
+    def load_message_ids(self, sql: Statements, session_id: str) -> tuple[str, ...]:
+        asked = {"id": session_id}
+        found = [id_ for (id_,) in sql.rows("message_ids", asked)]
+        # A damaged index hides rows; the turns name them.
+        held = [row[1] for row in sql.rows("load_links_of_session", asked)]
+        return tuple(dict.fromkeys((*found, *held)))
+
     @reading_session
     def find_full_session(self, sql: Statements, session_id: str) -> FullSession | None:
         row = sql.first("find_session", {"id": session_id})

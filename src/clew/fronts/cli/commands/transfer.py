@@ -16,12 +16,24 @@ import cyclopts
 import msgspec
 
 from clew.errors import ClewError, InvalidInput, NotSupported, StoreError, StoreUnavailable
-from clew.fronts.cli.command import Json, Store, flag, moment, open_store, option, plural, session_shapes, show
-from clew.fronts.cli.new_files import new_file, refuse_existing, show_progress
+from clew.fronts.cli.command import (
+    Json,
+    Store,
+    flag,
+    moment,
+    open_store,
+    option,
+    plural,
+    session_shapes,
+    show,
+    show_progress,
+)
+from clew.fronts.cli.new_files import new_file, refuse_existing
 from clew.fronts.cli.safe_text import plain, plain_json
 from clew.interop import ExportFormat
 from clew.interop.programs.import_report import Arrival, Fate, Moved, Program, Remark
 from clew.store.base import SearchPage
+from clew.transcript.spend import parse_bound
 
 if TYPE_CHECKING:
     from clew.interop.programs.disk import DiscoveredSession, SessionPreview
@@ -82,7 +94,7 @@ async def _search(store: str | None, text: str, limit: int, session: str | None)
 
 
 async def export(
-    session: Annotated[str | None, option("The session's id. With --to: optional, all sessions without it.")] = None,
+    session: Annotated[str | None, option("The session's id; with --to, leave it out to write all.")] = None,
     file: Annotated[Path | None, option("With --to: the file to create.")] = None,
     /,
     *,
@@ -92,7 +104,7 @@ async def export(
     ] = None,
     to: Annotated[
         Literal["002"] | None,
-        option("Write a SQLite file with the three shared tables alone."),
+        option("Write a SQLite file with only the three shared tables."),
     ] = None,
     out: Annotated[Path | None, option("The file to create; by default the export is printed.")] = None,
     keep_secrets: Annotated[bool, flag("Do not redact likely keys and passwords.")] = False,
@@ -105,7 +117,7 @@ async def export(
     until: Annotated[str | None, option("Export the sessions changed up to this day or time (UTC).")] = None,
     store: Store = None,
 ) -> None:
-    """Export a session, or with --all or a filter many: their rows as JSON lines, CSV, or a folder of Parquet files.
+    """Export a session. With --all or a filter: the rows of many, as JSON lines, CSV, or a folder of Parquet files.
 
     json, jsonl, canonical-json and canonical-jsonl can be imported; md and html are for reading.
 
@@ -113,43 +125,50 @@ async def export(
     Example: clew export --all --since 2026-01-01 --format parquet --out sessions
     Example: clew export --to 002 sessions.db
     """
+    redact = not keep_secrets
+    is_many = all_ or any(given is not None for given in (owner, workspace, agent, since, until))
     if to is not None:
-        from clew.fronts.cli.commands.three_tables import export_tables
+        from clew.fronts.cli.commands.bulk_export import export_tables
 
         if session is None:
             raise InvalidInput("name the file to create: clew export [SESSION] --to 002 FILE")
-        target = Path(session) if file is None else file
-        about = await export_tables(None if file is None else session, target, redact=not keep_secrets, store=store)
-        print(f"clew: {about}", file=sys.stderr)
-        print(target)
-        return
-    if file is not None:
-        raise InvalidInput("give one session; a file to create is given with --out, or after a session with --to")
-    if all_ or any(given is not None for given in (owner, workspace, agent, since, until)):
-        from clew.fronts.cli.commands import bulk_export
+        only, target = (None, Path(session)) if file is None else (session, file)
+        await export_tables(only, target, redact=redact, store=store)
+    elif file is not None:
+        raise InvalidInput("a second argument is only allowed with --to; name the file to create with --out")
+    elif is_many and session is not None:
+        raise InvalidInput("give a session, or --all and filters, not both")
+    elif is_many:
+        from clew.fronts.cli.commands.bulk_export import export_many
+        from clew.session.history.bulk import BulkQuery
 
-        if session is not None:
-            raise InvalidInput("give a session, or --all and filters, not both")
         folder = None if workspace is None else str(await asyncio.to_thread(workspace.resolve))
-        filters = bulk_export.read_query(owner=owner, workspace=folder, agent=agent, since=since, until=until)
-        await bulk_export.export_many(store, filters, format or "canonical-jsonl", out, redact=not keep_secrets)
-        return
-    if session is None or format == "parquet":
+        begin, end = parse_bound(since) or 0, parse_bound(until, is_end=True)
+        query = BulkQuery(owner=owner, workspace=folder, agent=agent, since=begin, until=end)
+        await export_many(store, query, format or "canonical-jsonl", out, redact=redact)
+    elif session is None or format == "parquet":
         raise InvalidInput("give a session; --all or a filter such as --since exports many, also as parquet")
-    chosen: ExportFormat = format or "json"
+    else:
+        await _export_one(store, session, format or "json", out, redact=redact, hidden=hidden)
+
+
+async def _export_one(
+    store: str | None, session: str, format: ExportFormat, out: Path | None, *, redact: bool, hidden: bool
+) -> None:
+    """Write a session to a new file, or print it."""
     if out is not None:
         refuse_existing(out)
     async with open_store(store) as engine:
-        data = await engine.export(session, chosen, redact=not keep_secrets, hidden=hidden)
-    if out is None and sys.stdout.isatty():
-        print((plain_json if chosen.endswith(("json", "jsonl")) else plain)(data.decode()))
-    elif out is None:
-        sys.stdout.buffer.write(data)
-        sys.stdout.flush()
-    else:
+        data = await engine.export(session, format, redact=redact, hidden=hidden)
+    if out is not None:
         with new_file(out) as created:
             created.write(data)
         print(out)
+    elif sys.stdout.isatty():
+        print((plain_json if format.endswith(("json", "jsonl")) else plain)(data.decode()))
+    else:
+        sys.stdout.buffer.write(data)
+        sys.stdout.flush()
 
 
 async def import_(

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -18,10 +16,9 @@ from clew.store.sql.sqlite.connection import QUERIES, connect
 from clew.store.sql.sqlite.migrate import statements
 from clew.store.sql.sqlite.store import new_file
 from clew.transcript.line import line_messages
-from clew.transcript.message import MessageRow, PartRow
+from clew.transcript.message import MessageRow
 from clew.transcript.metadata import MODE_KEY
-from clew.transcript.part import blob_of
-from clew.transcript.portable import PortableSession, rename_session, tree_of
+from clew.transcript.portable import PortableSession, rename_session, tree_of, with_bytes
 
 __all__ = ["PlainFile", "new_names", "plain_file"]
 
@@ -45,11 +42,11 @@ class PlainFile:
         rules = [rule for rule in session.permissions if rule.get("action") != "allow"]
         row = rows.session_params(replace(session, metadata=metadata, permissions=rules))
         self._connection.execute(QUERIES["insert_session"], row)
-        urls = {blob.sha256: _data_url(blob.media_type, blob.data) for blob in portable.blobs}
+        blobs = {blob.sha256: blob for blob in portable.blobs}
         for message in _in_order(portable):
             params = rows.message_params(replace(message, session_id=session.id))
             self._connection.execute(QUERIES["insert_message"], params)
-            parts = (_with_file(part, urls) for part in message.parts)
+            parts = (replace(part, data=with_bytes(part.data, blobs)) for part in message.parts)
             params_of_parts = (rows.part_params(part, message.id, session.id) for part in parts)
             self._connection.executemany(QUERIES["insert_new_part"], params_of_parts)
 
@@ -82,13 +79,3 @@ def _in_order(portable: PortableSession) -> Iterator[MessageRow]:
     for row in portable.messages:
         at = times.get(row.id, row.created_at)
         yield row if at == row.created_at else replace(row, created_at=at, updated_at=max(at, row.updated_at))
-
-
-def _data_url(media_type: str, data: bytes) -> str:
-    return f"data:{media_type};base64,{base64.b64encode(data).decode()}"
-
-
-def _with_file(part: PartRow, urls: dict[str, str]) -> PartRow:
-    digest = blob_of(part.data)
-    data: dict[str, Any] = part.data
-    return part if digest not in urls else replace(part, data={**data, "url": urls[digest]})

@@ -1,41 +1,21 @@
-"""Files with the rows of many sessions: JSON lines or CSV of the canonical format, or a Parquet file for each table.
-
-Rows are written as they come, a few at a time, so that the size of a store does not matter.
-"""
+"""Rows of many sessions as Parquet: a file for each table, written a few rows at a time."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Literal, Protocol
+from typing import Any, Final
 
 from clew.errors import NotSupported
-from clew.interop.canonical import COLUMNS, canonical_line, flat
+from clew.interop.canonical import COLUMNS, flat
 
-__all__ = ["TABLES", "BulkFormat", "LineFile", "ParquetFolder", "RowSink"]
+__all__ = ["ParquetFolder"]
 
-BulkFormat = Literal["canonical-jsonl", "csv", "parquet"]
-TABLES: Final = {"session": "sessions.parquet", "message": "messages.parquet", "part": "parts.parquet"}
+_TABLES: Final = {"session": "sessions.parquet", "message": "messages.parquet", "part": "parts.parquet"}
 _MAX_ROWS: Final = 2_000
 _MAX_TEXT: Final = 4 * 1024 * 1024
 """Characters of JSON that are collected before they are written."""
-
-
-class RowSink(Protocol):
-    """Takes rows of sessions, messages and parts, each session's together."""
-
-    def add(self, kind: str, row: Mapping[str, Any]) -> None: ...
-
-
-class LineFile:
-    """Rows as lines of a file."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-
-    def add(self, kind: str, row: Mapping[str, Any]) -> None:
-        self._file.write(canonical_line(kind, row))
 
 
 class ParquetFolder:
@@ -54,10 +34,10 @@ class ParquetFolder:
         }
         self._writers = {
             kind: parquet.ParquetWriter(folder / name, self._schemas[kind], compression="zstd")
-            for kind, name in TABLES.items()
+            for kind, name in _TABLES.items()
         }
-        self._rows: dict[str, list[dict[str, Any]]] = {kind: [] for kind in TABLES}
-        self._text = dict.fromkeys(TABLES, 0)
+        self._rows: dict[str, list[dict[str, Any]]] = {kind: [] for kind in _TABLES}
+        self._text = dict.fromkeys(_TABLES, 0)
 
     def add(self, kind: str, row: Mapping[str, Any]) -> None:
         plain = flat(row)
