@@ -1,8 +1,8 @@
 """Names of clew's tables in a file that another program uses, too: a name it has taken gets a prefix.
 
 All SQL of a connection is translated where it is executed, so neither statements nor migrations know of it. Which names
-have the prefix is read from the file: clew's table has it if a table with the prefixed name exists. If both names exist,
-the other program may use either, and the one that looks like clew's is clew's.
+have the prefix is read from the file: clew's table has it if a table with the prefixed name exists. If both names
+exist, the other program may use either, and the one that looks like clew's is clew's.
 """
 
 from __future__ import annotations
