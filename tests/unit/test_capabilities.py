@@ -151,9 +151,9 @@ def test_targets_are_taken_from_the_arguments_a_tool_declares() -> None:
     # The default of an argument counts; one that is not given leaves open what its capability is used on.
     found = call_targets(exact, {"path": "/etc/x", "commands": 1}, Path("/w"))
     assert list(found) == [
-        Target("exact", "plain", '{"commands":1,"path":"/etc/x"}', False, ("shell.run", "memory.write")),
         Target("exact", "path", "/etc/x", False, ("fs.read",)),
         Target("exact", "host", "a.test", False, ("net.fetch",)),
+        Target("exact", "plain", '{"commands":1,"path":"/etc/x"}', False, ("shell.run", "memory.write")),
     ]
     assert decide(found, deny("memory.write", "x"), allow("*", "/**"), declared=OWN, tool="exact").action == "ask"
     assert call_targets(undeclared, {"path": "a"}, Path("/w")) == undeclared.targets({"path": "a"}, Path("/w"))

@@ -32,23 +32,20 @@ def call_targets(tool: Tool, args: Mapping[str, Any], workspace: Path | None) ->
     for capability, argument in declared.items():
         schema = tool.input_schema.get("properties", {}).get(argument, {})
         value = args.get(argument, schema.get("default"))
-        found = list(capability_targets(tool.name, capability, value, workspace))
-        if not found or not _is_text(value):
+        targets = list(capability_targets(tool.name, capability, value, workspace))
+        if not targets or not _is_text(value):
             unknown.append(capability)
-        for target in found:
+        for target in targets:
             named.setdefault(target, []).append(capability)
-    arguments = target_of_arguments(tool.name, args)
-    # The arguments as text say nothing that these do not.
-    if named and list(own) == [arguments]:
-        # What is not known is a target by itself: it may be any.
-        own = [msgspec.structs.replace(arguments, capabilities=tuple(unknown))] if unknown else ()
-    return [
-        *own,
-        *(
-            Target(target.permission, target.kind, target.value, target.inside, tuple(capabilities))
-            for target, capabilities in named.items()
-        ),
+    found = [
+        Target(target.permission, target.kind, target.value, target.inside, tuple(capabilities))
+        for target, capabilities in named.items()
     ]
+    arguments = target_of_arguments(tool.name, args)
+    if not named or list(own) != [arguments]:
+        return [*own, *found]
+    # The arguments as text say nothing that these do not, except what is not known: it may be anything.
+    return [*found, msgspec.structs.replace(arguments, capabilities=tuple(unknown))] if unknown else found
 
 
 def _is_text(value: Any) -> bool:
