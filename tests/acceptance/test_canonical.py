@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import clew
 from clew.interop.canonical import format_canonical_json, format_canonical_jsonl
+from clew.interop.formats import FORMATS
 from clew.interop.session_file import parse_session
 from clew.session.api import Engine
 from clew.session.history.check import check
@@ -191,3 +192,15 @@ async def test_a_file_that_is_not_such_a_session_is_refused_with_its_place(name:
             await engine.import_session(data)
         assert why in str(refused.value)
         assert await engine.store.session_ids() == ()
+
+
+async def test_an_import_with_a_model_that_has_no_provider_goes_out_in_every_format(tmp_path: Path) -> None:
+    """What another program wrote next to a message, here its model, stops no export of the session."""
+    noted = {**ASKED, "metadata_json": {"model": "theirs"}}
+    answer = {**ASKED, "id": "m-2", "role": "assistant", "created_at": 3, "metadata_json": {"model": "theirs"}}
+    said = {**TEXT, "message_id": "m-2", "id": "p-2"}
+    data = lines(row("session", **SESSION), row("message", **noted), row("part", **TEXT))
+    data += lines(row("message", **answer), row("part", **said))
+    async with elsewhere("memory", tmp_path) as engine:
+        session = await engine.import_session(data)
+        assert [name for name in FORMATS if b"hi" not in await engine.export(session.id, name)] == []

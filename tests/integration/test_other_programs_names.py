@@ -22,7 +22,7 @@ from tests.integration.command_line import Run
 from tests.integration.command_line import run as run
 from tests.integration.test_other_programs import ask, opened, said, told
 from tests.integration.test_other_programs_versions import content
-from tests.rig.program_002 import Program002, make_plain
+from tests.rig.program_002 import SCHEMA, Program002, make_plain
 
 pytestmark = pytest.mark.rule("ST-16")
 
@@ -180,3 +180,66 @@ async def test_columns_with_names_of_clews_columns_confuse_no_statement(path: Pa
 
 def _parameters(statement: str) -> list[str]:
     return re.findall(r":(\w+)", statement)
+
+
+THEIRS = {
+    "in capitals": (
+        "CREATE TABLE Blobs (a)",
+        "CREATE TABLE SEARCH_TEXTS (a)",
+        "CREATE INDEX CHAT_SESSIONS_LISTED ON chat_parts (type)",
+    ),
+    "prefixed only": (
+        "CREATE TABLE clew_blobs (a)",
+        "CREATE TABLE clew_search_index (a)",
+        "CREATE VIEW clew_ledger_turns AS SELECT 1",
+        "CREATE INDEX Clew_chat_sessions_listed ON chat_sessions (agent)",
+    ),
+}
+
+
+@pytest.mark.parametrize("theirs", list(THEIRS.values()), ids=list(THEIRS))
+async def test_names_in_other_letters_or_with_the_prefix_are_theirs(path: Path, theirs: tuple[str, ...]) -> None:
+    """SQLite compares names without case, and a name with clew's prefix is not clew's for that."""
+    make_plain(path)
+    with closing(sqlite3.connect(path)) as connection:
+        for statement in theirs:
+            connection.execute(statement)
+    tables = [statement.split()[2] for statement in theirs if "TABLE" in statement]
+    for text in ("first", "second"):
+        async with opened(path, config=clew.Config(event_log=True)) as engine:
+            session_id = (await engine.create_session()).id
+            file = {
+                "type": "file",
+                "mediaType": "text/plain",
+                "filename": "a",
+                "url": "data:text/plain;base64,aGVsbG8=",
+            }
+            await (await engine.submit(session_id, [file, {"type": "text", "text": text}])).wait()
+            assert (await engine.search(text, wait=True)).total > 0
+            assert await check(engine.store) == []
+    assert their_rows(path, tables) == [[] for _ in tables]
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        ("CREATE TABLE clew_schema (theirs)", "a table clew_schema of another program"),
+        (
+            SCHEMA.replace("updated_at INTEGER NOT NULL\n)", "updated_at INTEGER NOT NULL\n) WITHOUT ROWID"),
+            "WITHOUT ROWID",
+        ),
+    ],
+    ids=["clew_schema", "without rowid"],
+)
+async def test_a_file_that_clew_cannot_work_in_is_refused_before_anything_changes(
+    path: Path, script: str, why: str
+) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(script)
+    if "chat_sessions" not in script:
+        make_plain(path)
+    before = content(path)
+    with pytest.raises(StoreUnavailable, match=why):
+        async with opened(path):
+            raise AssertionError("it was opened")
+    assert content(path) == before

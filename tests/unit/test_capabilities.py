@@ -149,16 +149,61 @@ def test_targets_are_taken_from_the_arguments_a_tool_declares() -> None:
     assert decide(found, *rules, declared=OWN, tool="exact").action == "ask"
     assert decide(found, *rules, allow("shell.run", "pwd"), declared=OWN, tool="exact").action == "allow"
     # The default of an argument counts; one that is not given leaves open what its capability is used on.
-    [path, host] = call_targets(exact, {"path": "/etc/x", "commands": 1}, Path("/w"))
-    assert (path, host.value) == (Target("exact", "path", "/etc/x", False, ("fs.read",)), "a.test")
-    assert (
-        decide([path, host], deny("memory.write", "x"), allow("*", "/**"), declared=OWN, tool="exact").action == "ask"
-    )
+    found = call_targets(exact, {"path": "/etc/x", "commands": 1}, Path("/w"))
+    assert list(found) == [
+        Target("exact", "path", "/etc/x", False, ("fs.read",)),
+        Target("exact", "host", "a.test", False, ("net.fetch",)),
+        Target("exact", "plain", '{"commands":1,"path":"/etc/x"}', False, ("shell.run", "memory.write")),
+    ]
+    assert decide(found, deny("memory.write", "x"), allow("*", "/**"), declared=OWN, tool="exact").action == "ask"
     assert call_targets(undeclared, {"path": "a"}, Path("/w")) == undeclared.targets({"path": "a"}, Path("/w"))
     assert [one.value for one in call_targets(exact, {"path": "~/x"}, Path("/w"))][:2] == [
         "/w/~/x",
         os.path.realpath(os.path.expanduser("~/x")),
     ]
+
+
+@clew.tool(capabilities={"fs.read": "source", "fs.write": "target", "net.fetch": "url"})
+async def copy(source: str, target: str | dict[str, str] | list[Any] | None = None, url: str = "https://a.test") -> str:
+    """Copy something somewhere."""
+    return source
+
+
+@pytest.mark.parametrize("target", [{"path": "secret/k"}, ["a", {"path": "secret/k"}], ["a", 5], None, 5])
+def test_a_denial_of_a_path_asks_about_an_argument_that_is_no_path(target: Any) -> None:
+    """A part of a list that cannot be read is not left out, and another capability's path does not stand for it."""
+    found = call_targets(copy, {"source": "a", "target": target}, Path("/w"))
+    declared, project = {"copy": declared_capabilities(copy)}, (allow("*"), allow("*", "./**"))
+    given: dict[str, Any] = {"declared": declared, "tool": "copy", "workspace": "/w"}
+    assert decide(found, deny("fs.write", "./secret/**"), project=project, **given).action == "ask"
+    narrow = (allow("fs.write", "./**"), allow("fs.read", "./**"), allow("net.fetch"))
+    assert decide(found, *narrow, **given).action == "ask"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://bad.test#@a.test/",
+        "http://bad.test?@a.test/",
+        "http://bad.test\\@a.test/",
+        "http://a.test@b@bad.test/",
+        "http://a.test/@bad.test://a.test/",
+        "bad.test/?x=://a.test/",
+        "//bad.test/",
+    ],
+)
+def test_a_url_with_two_readings_reaches_no_host_that_is_denied(url: str) -> None:
+    """The host ends before a path, a query and a fragment, as for what connects to it."""
+    found = call_targets(copy, {"source": "a", "target": "b", "url": url}, Path("/w"))
+    given: dict[str, Any] = {"declared": {"copy": declared_capabilities(copy)}, "tool": "copy", "workspace": "/w"}
+    files = (allow("fs.write", "./**"), allow("fs.read", "./**"))
+    allowed = decide(found, *files, allow("net.fetch", "a.test"), **given)
+    assert allowed.action == ("allow" if url.startswith("http://a.test/") else "ask"), allowed.target
+    if allowed.action == "ask":
+        assert (
+            decide(found, deny("net.fetch", "bad.test"), project=(allow("*"), allow("*", "./**")), **given).action
+            == "deny"
+        )
 
 
 def test_a_tool_cannot_declare_what_does_not_exist() -> None:
@@ -263,6 +308,8 @@ def test_a_shell_line_uses_what_its_commands_are_known_to_use(line: str) -> None
         ("fs.write", "rm -rf *", "ask"),
         ("fs.write", 'touch "$x"', "ask"),
         ("fs.write", "ln -s /x/secret", "ask"),
+        ("fs.write", "ln secret/a open/b", "deny"),
+        ("fs.write", "cp -al secret/a open/b", "deny"),
         ("fs.write", "echo a > secret/b", "deny"),
         ("fs.write", "echo a > open/b", "allow"),
         ("fs.write", "cat secret/a", "allow"),

@@ -182,8 +182,8 @@ def _writes(pattern: str, program: str, command: Command, command_paths: Command
     options = [word.value for word in command.words[1:] if word.value.startswith("-")]
     if program in _WRITING_LAST and (len(_operands(command)) < 2 or command.words[-1].value in options):
         return Certainty.MAYBE
-    # `-t` names the folder, and `install -d` makes each of its operands.
-    if program in _WRITING_LAST and not _has_option(options, "td", "--t --d"):
+    # `-t` names the folder, `install -d` makes each of its operands, and a hard link is one more name of a file.
+    if program in ("cp", "install") and not _has_option(options, "tdl", "--t --d --l"):
         command_paths = command_paths.of_last_word()
     found = command_paths.match(pattern)
     # The files of a folder that is copied to are named after what is copied.

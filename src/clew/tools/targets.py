@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+import msgspec
 
 from clew.errors import ToolFailed
 from clew.tools.base import Tool, target_of_arguments
@@ -15,6 +18,8 @@ from clew.transcript.rule import Capability, Target
 
 __all__ = ["call_targets", "capability_targets"]
 
+_URL: Final = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*://)?(?:[^@/?#\\]*@)?([^@/?#\\]*)(?:[/?#][^\\]*)?")
+
 
 def call_targets(tool: Tool, args: Mapping[str, Any], workspace: Path | None) -> Sequence[Target]:
     """Return what a call would touch. Raises ``ToolFailed`` as :meth:`Tool.targets` does."""
@@ -23,20 +28,29 @@ def call_targets(tool: Tool, args: Mapping[str, Any], workspace: Path | None) ->
     if not isinstance(declared, Mapping):
         return own
     named: dict[Target, list[Capability]] = {}
+    unknown: list[Capability] = []
     for capability, argument in declared.items():
         schema = tool.input_schema.get("properties", {}).get(argument, {})
-        for target in capability_targets(tool.name, capability, args.get(argument, schema.get("default")), workspace):
+        value = args.get(argument, schema.get("default"))
+        targets = list(capability_targets(tool.name, capability, value, workspace))
+        if not targets or not _is_text(value):
+            unknown.append(capability)
+        for target in targets:
             named.setdefault(target, []).append(capability)
-    # The arguments as text say nothing that these do not.
-    if named and list(own) == [target_of_arguments(tool.name, args)]:
-        own = ()
-    return [
-        *own,
-        *(
-            Target(target.permission, target.kind, target.value, target.inside, tuple(capabilities))
-            for target, capabilities in named.items()
-        ),
+    found = [
+        Target(target.permission, target.kind, target.value, target.inside, tuple(capabilities))
+        for target, capabilities in named.items()
     ]
+    arguments = target_of_arguments(tool.name, args)
+    if not named or list(own) != [arguments]:
+        return [*own, *found]
+    # The arguments as text say nothing that these do not, except what is not known: it may be anything.
+    return [*found, msgspec.structs.replace(arguments, capabilities=tuple(unknown))] if unknown else found
+
+
+def _is_text(value: Any) -> bool:
+    """Return whether a value is text, or a list of nothing else."""
+    return all(map(_is_text, value)) if isinstance(value, list | tuple) else isinstance(value, str)
 
 
 def capability_targets(name: str, capability: Capability, value: Any, workspace: Path | None) -> Iterator[Target]:
@@ -63,10 +77,12 @@ def capability_targets(name: str, capability: Capability, value: Any, workspace:
 
 
 def _host(text: str) -> str:
-    """Return the host of a URL with any scheme, or of an address; the text itself is no host, so that it asks."""
-    rest = text.partition("://")[2] or text
-    authority, slash, path = rest.partition("/")
+    """Return the host of a URL with any scheme, or of an address. What programs could read as another host is returned
+    as it is: no host, so that it asks."""
+    found = _URL.fullmatch(text)
+    if found is None:
+        return text
     try:
-        return parse_url(f"https://{authority.rpartition('@')[2]}{slash}{path}").host
+        return parse_url(f"https://{found[1]}/").host
     except ToolFailed:
         return text

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import msgspec
 import orjson
 
+from clew.errors import InvalidInput
 from clew.interop.programs.foreign import LINE_IDS
 from clew.interop.programs.import_report import Program
 from clew.interop.programs.import_session import BROKE_OFF
@@ -181,7 +182,8 @@ class _Exporter:
     def _model(self, row: MessageRow) -> Model:
         try:
             return read_model(row.asked_model) if row.asked_model is not None else self._portable.session.model
-        except ValueError:
+        except (InvalidInput, ValueError):
+            # Another program's, which only its own rows name so.
             return self._portable.session.model
 
 

@@ -99,6 +99,8 @@ class SqlConversations(SqlLists):
     def load_messages(
         self, sql: Statements, session_id: str, *, keep_damaged: bool = False, among: Collection[str] | None = None
     ) -> tuple[MessageRow, ...]:
+        if sql.first("is_unfinished", {"id": session_id}) is not None:
+            return ()
         return MessageReader(sql).load_all(session_id, keep_damaged=keep_damaged, among=among)
 
     @reading

@@ -247,6 +247,7 @@ async def test_a_session_deleted_in_portions_is_gone_with_the_first_unit(
     assert (await store.find_session(id_), await store.find_full_session(id_)) == (None, None)
     assert (await store.session_ids(), await listed(store)) == ((other,), [other])
     assert await store.load_queue(id_) == ()
+    assert (await store.find_turn(turn_id), await store.load_messages(id_)) == (None, ())
     assert await store.unsettled_sessions() == ()
     refused = await store.commit(u.Unit(id_, (u.PatchSession(metadata={"title": "late"}),)))
     assert refused == u.Refused("session_not_found")
@@ -276,6 +277,7 @@ async def test_a_copy_in_portions_is_there_once_it_is_finished(store: Store, min
         await store.commit(u.Unit(child.id, (*first, write)))
         below = with_parent(copy, below)
         assert (await store.find_session(child.id), await store.session_ids()) == (None, (scribe.session_id,))
+        assert (await store.find_turn(copy.id), await store.load_messages(child.id)) == (None, ())
     await store.commit(u.Unit(child.id, (u.FinishCopy(), u.MoveHead(copies[-1].id, 7, "branch"))))
     shown = await store.find_session(child.id)
     assert shown is not None

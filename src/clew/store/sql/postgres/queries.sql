@@ -512,7 +512,9 @@ INSERT INTO chat_turns ({turn_columns}) VALUES (
 SELECT {turn_columns} FROM chat_turns WHERE id = :id AND session_id = :session_id
 
 -- name: find_turn
+-- Not one of a session that is being copied or deleted.
 SELECT {turn_columns} FROM chat_turns WHERE id = :id
+AND NOT EXISTS (SELECT 1 FROM session_state WHERE session_id = chat_turns.session_id AND unfinished_since IS NOT NULL)
 
 -- name: place_turn
 UPDATE chat_turns SET parent_turn_id = :parent_turn_id, depth = :depth, compaction_turn_id = :compaction_turn_id

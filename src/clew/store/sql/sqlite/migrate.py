@@ -18,7 +18,7 @@ from clew.errors import SchemaTooNew, StoreUnavailable
 from clew.failpoints import failpoint
 from clew.store.sql.queries import read_sql
 from clew.store.sql.sqlite.connection import connect_to_inspect, scratch, transaction
-from clew.store.sql.sqlite.names import APPLICATION_ID, FORMAT_TABLES, MADE, PREFIX, find_prefixed, use_names
+from clew.store.sql.sqlite.names import APPLICATION_ID, FORMAT_TABLES, MADE, PREFIX, find_prefixed, names_in, use_names
 
 __all__ = [
     "APPLICATION_ID",
@@ -66,6 +66,8 @@ def _read_version(connection: sqlite3.Connection, path: Path) -> int:
     """
     if not _has_own_version(connection):
         return _read_header(connection)[1] if _is_stamped(connection) else 0
+    if "version" not in _columns(connection, "clew_schema"):
+        raise StoreUnavailable(f"{path} has a table clew_schema of another program; clew needs that name for itself")
     row = connection.execute("SELECT max(version) FROM clew_schema").fetchone()
     version: int | None = row[0] if isinstance(row[0], int) and row[0] > 0 else None
     if version is None:
@@ -112,14 +114,23 @@ def _check_plain(connection: sqlite3.Connection, path: Path) -> None:
             why = why or (f"its column {', '.join(required_columns)} requires a value" if required_columns else "")
             cascade = "its foreign keys do not delete rows with their parents (ON DELETE CASCADE)"
             why = why or (cascade if missing_keys else "")
+            why = why or ("" if _has_rowid(connection, table) else "it is WITHOUT ROWID")
             if why:
                 raise StoreUnavailable(f"{path} cannot be shared with the program that made it: {table}: {why}")
         _check_names(connection, path, _taken_names(connection, read_sql("sqlite/schema.sql")))
 
 
+def _has_rowid(connection: sqlite3.Connection, table: str) -> bool:
+    try:
+        connection.execute(f"SELECT rowid FROM {table} LIMIT 0")
+    except sqlite3.OperationalError:
+        return False
+    return True
+
+
 def _check_names(connection: sqlite3.Connection, path: Path, taken: Iterable[str]) -> None:
     """Raise if another program uses a name of clew's and the same name with a prefix."""
-    names = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
+    names = names_in(connection)
     if twice := sorted(PREFIX + name for name in taken if PREFIX + name in names):
         why = f"clew needs the name {', '.join(twice)} for itself"
         raise StoreUnavailable(f"{path} cannot be shared with the program that made it: {why}")
@@ -130,7 +141,7 @@ def _taken_names(connection: sqlite3.Connection, script: str, version: int = 0) 
 
     Indexes of the format's tables are shared if they are the same.
     """
-    existing = dict(connection.execute("SELECT name, sql FROM sqlite_master"))
+    existing = names_in(connection)
     made = {found[1]: statement for statement in statements(script) if (found := MADE.match(statement))}
     taken = (made.keys() & existing.keys()) - set(FORMAT_TABLES) - find_prefixed(connection)
     taken = {name for name in taken if not _is_shared_index(made[name], existing[name])}
@@ -160,7 +171,7 @@ def migrate(connection: sqlite3.Connection, path: Path) -> None:
     version = check_version(connection, path)
     if version == 0:
         # Tables and indexes of another program stay as they are.
-        existing = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
+        existing = names_in(connection)
         script = read_sql("sqlite/schema.sql")
         taken = _taken_names(connection, script)
         use_names(connection, taken)
