@@ -23,9 +23,11 @@ STYLE = """\
 .md-grid { max-width: 76rem; }
 .md-typeset table:not([class]) { font-size: .68rem; }
 .md-typeset table:not([class]) th { min-width: 0; }
+.md-typeset table:not([class]) td:first-child code { overflow-wrap: normal; word-break: normal; }
 """
 _FENCE = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(([^)\s]+)\)")
+_CODE = re.compile(r"`[^`\n]+`")
 _NAV_ENTRY = re.compile(r"^ +- ([^:]+): (\S+\.md)$", re.MULTILINE)
 
 
@@ -56,7 +58,12 @@ def convert(page: Path, text: str) -> str:
             return label
         return f"{image}[{label}]({os.path.relpath(place, Path(places[page]).parent)}{hash_sign}{anchor})"
 
-    return "".join(part if part.startswith("```") else _LINK.sub(link, part) for part in _FENCE.split(text))
+    return "".join(part if part.startswith("```") else _LINK.sub(link, _plain_pipes(part)) for part in _FENCE.split(text))
+
+
+def _plain_pipes(prose: str) -> str:
+    """Write `|` for `\\|` in code: the site's Markdown does not split a cell there, and would show the backslash."""
+    return _CODE.sub(lambda match: match[0].replace("\\|", "|"), prose)
 
 
 def main() -> int:

@@ -51,6 +51,7 @@ def test_the_site_loads_nothing_from_another_host() -> None:
         ("docs/README.md", "[`a`](../CONTRIBUTING.md)", "[`a`](CONTRIBUTING.md)"),
         ("SECURITY.md", "[a](docs/web.md#x)", "[a](web.md#x)"),
         ("CONTRIBUTING.md", "[`a.py`](src/a.py) is", "`a.py` is"),
+        ("docs/web.md", "| `a \\| b` | c \\| d |", "| `a | b` | c \\| d |"),
         ("docs/web.md", "```text\n[a](../x.md)\n```\n", "```text\n[a](../x.md)\n```\n"),
     ],
 )
