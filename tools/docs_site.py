@@ -58,7 +58,8 @@ def convert(page: Path, text: str) -> str:
             return label
         return f"{image}[{label}]({os.path.relpath(place, Path(places[page]).parent)}{hash_sign}{anchor})"
 
-    return "".join(part if part.startswith("```") else _LINK.sub(link, _plain_pipes(part)) for part in _FENCE.split(text))
+    parts = _FENCE.split(text)
+    return "".join(part if part.startswith("```") else _LINK.sub(link, _plain_pipes(part)) for part in parts)
 
 
 def _plain_pipes(prose: str) -> str:

@@ -20,7 +20,9 @@ from tests.unit.pages import DOCS, ROOT, blocks, name_of, prose
 README = ROOT / "README.md"
 QUICKSTART = DOCS / "quickstart.md"
 INDEX = DOCS / "README.md"
-PAGES = sorted([*ROOT.glob("*.md"), *DOCS.glob("*.md")])
+NOTES = [ROOT / "bench" / "NOTES.md", ROOT / "tests" / "rules.md"]
+"""For those who develop clew, next to what they are about."""
+PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *NOTES])
 OWN_PAGES = [page for page in PAGES if page.name != "CONTRIBUTING.md"]
 # Links to anywhere else would have to be looked after; these two are the changelog's, the third is the reader's own.
 HOSTS = {"keepachangelog.com", "semver.org"}
@@ -211,7 +213,7 @@ def test_every_page_is_in_the_index() -> None:
     """A page that is linked from nowhere is not read."""
     links = re.findall(r"\]\(([^)#]+)\)", prose(INDEX))
     linked = {(INDEX.parent / link).resolve() for link in links}
-    assert sorted(name_of(page) for page in PAGES if page not in (README, INDEX) and page not in linked) == []
+    assert sorted(name_of(page) for page in PAGES if page not in (README, INDEX, *NOTES) and page not in linked) == []
 
 
 def test_the_readme_stays_short() -> None:
