@@ -221,12 +221,14 @@ def test_every_key_of_a_manifest_is_in_the_how_to() -> None:
     """And none that would be an error."""
     from clew.agents.manifest import _KEYS
 
-    assert sorted(first_cells(section(DOCS / "how-to.md", "Write an agent"))) == sorted(_KEYS)
+    assert sorted(first_cells(section(DOCS / "how-to/agents.md", "Write an agent"))) == sorted(_KEYS)
 
 
 def test_every_failpoint_is_in_the_how_to() -> None:
     """And none that is not there."""
-    assert sorted(first_cells(section(DOCS / "how-to.md", "Make it fail where you want"))) == sorted(failpoint_names())
+    assert sorted(first_cells(section(DOCS / "how-to/tests.md", "Make it fail where you want"))) == sorted(
+        failpoint_names()
+    )
 
 
 # The storage format

@@ -127,7 +127,8 @@ def test_the_kill_in_the_quickstart_loses_nothing(tmp_path: Path) -> None:
     assert (status, verdict) == ('{"state":"idle"}', "1 sessions, 0 problems")
 
 
-RUN_PAGES = [DOCS / name for name in ("quickstart.md", "how-to.md", "embedding.md", "client.md", "testing.md")]
+HOW_TO_PAGES = [page for page in sorted((DOCS / "how-to").glob("*.md")) if blocks(page, "python")]
+RUN_PAGES = [*(DOCS / name for name in ("quickstart.md", "embedding.md", "client.md", "testing.md")), *HOW_TO_PAGES]
 
 
 @pytest.mark.slow
@@ -159,7 +160,7 @@ def test_every_python_block_is_an_example_that_runs() -> None:
         "README.md",
         "docs/client.md",
         "docs/embedding.md",
-        "docs/how-to.md",
+        *map(name_of, HOW_TO_PAGES),
         "docs/quickstart.md",
         "docs/storage-format.md",
         "docs/testing.md",
