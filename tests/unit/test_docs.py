@@ -367,7 +367,7 @@ def test_every_hop_of_the_walks_is_in_the_code() -> None:
 
 def test_every_module_in_the_table_of_the_run_is_in_the_code() -> None:
     """Below the folder that the section names."""
-    cells = re.findall(r"^\| (`[^|]+) \|", section(DOCS / "design.md", "The run"), re.MULTILINE)
+    cells = re.findall(r"^\| (`[^|]+) \|", section(DOCS / "design/run.md", "The run"), re.MULTILINE)
     modules = re.findall(r"`([a-z_/]+)`", " ".join(cells))
     assert len(modules) > 20
     session = Path(clew.__file__).parent / "session"
