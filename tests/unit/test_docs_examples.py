@@ -220,3 +220,13 @@ def test_every_page_is_in_the_index() -> None:
 def test_the_readme_stays_short() -> None:
     """Somebody new reads all of it."""
     assert len(README.read_text(encoding="utf-8").split()) <= 900
+
+
+TO_LOOK_UP = [ROOT / "CHANGELOG.md", DOCS / "reference.md", DOCS / "storage-format.md"]
+
+
+@pytest.mark.parametrize("page", [one for one in PAGES if one not in (*NOTES, *TO_LOOK_UP)], ids=name_of)
+def test_a_page_to_read_has_at_most_3000_words(page: Path) -> None:
+    """A longer one is split by task or subject; the pages to look things up in are searched instead."""
+    limit = 900 if page.name == "performance.md" else 3_000
+    assert len(page.read_text(encoding="utf-8").split()) <= limit
