@@ -269,20 +269,36 @@ measure-web: $(READY) $(BROWSER_READY) ## how quickly the page opens and scrolls
 	cd tests/browser && $(IN_CHROMIUM) node measure_typing.mjs
 	cd tests/browser && $(IN_CHROMIUM) node measure_long.mjs
 
+# The documentation as a site, in an environment of its own. Nothing is fetched while it is built, nor by its pages.
+DOCS_READY := .venv-docs/.stamp
+$(DOCS_READY): requirements/docs.txt
+	test -x .venv-docs/bin/python || $(PYTHON) -m venv .venv-docs
+	.venv-docs/bin/python -m pip install -qq --disable-pip-version-check --no-deps --require-hashes -r requirements/docs.txt
+	touch $@
+
+.PHONY: docs
+docs: $(DOCS_READY) $(WEB_STAMP) ## build the documentation as a site, in build/site; a broken link fails
+	$(PYTHON) tools/docs_site.py
+	@said=$$(.venv-docs/bin/zensical build --strict 2>&1) || { echo "$$said"; exit 1; }
+	@echo "To read it: $(PYTHON) -m http.server --bind 127.0.0.1 --directory build/site"
+
 # uv sits in an environment of its own. The outcome names no registry and no path.
 $(UV):
 	$(PYTHON) -m venv .venv-lock
 	.venv-lock/bin/python -m pip install -qq uv
 
+LOCKING := --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
+	--no-annotate --custom-compile-command "make lock" --quiet
+
 .PHONY: lock
-lock: $(UV) ## write requirements/dev.txt anew
+lock: $(UV) ## write requirements/dev.txt and requirements/docs.txt from the newest versions
 	$(UV) pip compile pyproject.toml requirements/dev.in --extra server --extra models --extra google --extra bedrock --extra mistral --extra groq --extra xai --extra postgres --extra redis --extra otel --extra mcp --output-file requirements/dev.txt \
-		--upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
-		--no-annotate --custom-compile-command "make lock" --quiet
-	! grep -nE '://|--(extra-)?index-url|--find-links' requirements/dev.txt
+		$(LOCKING)
+	$(UV) pip compile requirements/docs.in --output-file requirements/docs.txt $(LOCKING)
+	! grep -nE '://|--(extra-)?index-url|--find-links' requirements/dev.txt requirements/docs.txt
 
 .PHONY: clean
 clean: ## remove what can be made again
-	rm -rf $(VENV) .venv-lock .venv-schemathesis tests/node/node_modules tests/node7/node_modules tests/node7/*.mjs tests/programs/node_modules web/node_modules tests/browser/node_modules examples/product/front/dist examples/product/front/node_modules dist build .mypy_cache .ruff_cache .pytest_cache \
+	rm -rf $(VENV) .venv-lock .venv-docs .venv-schemathesis tests/node/node_modules tests/node7/node_modules tests/node7/*.mjs tests/programs/node_modules web/node_modules tests/browser/node_modules examples/product/front/dist examples/product/front/node_modules dist build .mypy_cache .ruff_cache .pytest_cache \
 		.import_linter_cache .hypothesis .coverage .coverage.* htmlcov
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

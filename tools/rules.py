@@ -1,6 +1,6 @@
 """Lists the tests of each rule.
 
-Reads the rules from docs/rules.md and the marks `@pytest.mark.rule("ST-1", ...)` from the source of the tests, without
+Reads the rules from tests/rules.md and the marks `@pytest.mark.rule("ST-1", ...)` from the source of the tests, without
 importing it. Prints every rule with its tests, then the rules without tests. Exits with 1 if a mark names an unknown
 rule or cannot be read.
 """
@@ -184,7 +184,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("folders", nargs="*", default=FOLDERS, help=f"folders of tests ({' '.join(FOLDERS)})")
     options = parser.parse_args(arguments)
 
-    rules = read_rules((options.root / "docs" / "rules.md").read_text(encoding="utf-8"))
+    rules = read_rules((options.root / "tests" / "rules.md").read_text(encoding="utf-8"))
     report = build_report(rules, scan(options.root, options.folders))
     print(as_json(report) if options.json else as_text(report))
     return 0 if report.ok else 1

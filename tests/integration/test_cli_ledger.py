@@ -14,7 +14,7 @@ from tests.integration.command_line import Run, run
 
 __all__ = ["run"]
 
-HOW_TO: Final = Path(__file__).parents[2] / "docs" / "how-to.md"
+HOW_TO: Final = Path(__file__).parents[2] / "docs" / "how-to" / "storage.md"
 NAMES: Final = {
     "sessions": "ledger_sessions",
     "turns": "ledger_turns",

@@ -221,12 +221,14 @@ def test_every_key_of_a_manifest_is_in_the_how_to() -> None:
     """And none that would be an error."""
     from clew.agents.manifest import _KEYS
 
-    assert sorted(first_cells(section(DOCS / "how-to.md", "Write an agent"))) == sorted(_KEYS)
+    assert sorted(first_cells(section(DOCS / "how-to/agents.md", "Write an agent"))) == sorted(_KEYS)
 
 
 def test_every_failpoint_is_in_the_how_to() -> None:
     """And none that is not there."""
-    assert sorted(first_cells(section(DOCS / "how-to.md", "Make it fail where you want"))) == sorted(failpoint_names())
+    assert sorted(first_cells(section(DOCS / "how-to/tests.md", "Make it fail where you want"))) == sorted(
+        failpoint_names()
+    )
 
 
 # The storage format
@@ -365,7 +367,7 @@ def test_every_hop_of_the_walks_is_in_the_code() -> None:
 
 def test_every_module_in_the_table_of_the_run_is_in_the_code() -> None:
     """Below the folder that the section names."""
-    cells = re.findall(r"^\| (`[^|]+) \|", section(DOCS / "design.md", "The run"), re.MULTILINE)
+    cells = re.findall(r"^\| (`[^|]+) \|", section(DOCS / "design/run.md", "The run"), re.MULTILINE)
     modules = re.findall(r"`([a-z_/]+)`", " ".join(cells))
     assert len(modules) > 20
     session = Path(clew.__file__).parent / "session"

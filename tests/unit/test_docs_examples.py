@@ -20,7 +20,9 @@ from tests.unit.pages import DOCS, ROOT, blocks, name_of, prose
 README = ROOT / "README.md"
 QUICKSTART = DOCS / "quickstart.md"
 INDEX = DOCS / "README.md"
-PAGES = sorted([*ROOT.glob("*.md"), *DOCS.glob("*.md")])
+NOTES = [ROOT / "bench" / "NOTES.md", ROOT / "tests" / "rules.md"]
+"""For those who develop clew, next to what they are about."""
+PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *NOTES])
 OWN_PAGES = [page for page in PAGES if page.name != "CONTRIBUTING.md"]
 # Links to anywhere else would have to be looked after; these two are the changelog's, the third is the reader's own.
 HOSTS = {"keepachangelog.com", "semver.org"}
@@ -125,7 +127,8 @@ def test_the_kill_in_the_quickstart_loses_nothing(tmp_path: Path) -> None:
     assert (status, verdict) == ('{"state":"idle"}', "1 sessions, 0 problems")
 
 
-RUN_PAGES = [DOCS / name for name in ("quickstart.md", "how-to.md", "embedding.md", "client.md", "testing.md")]
+HOW_TO_PAGES = [page for page in sorted((DOCS / "how-to").glob("*.md")) if blocks(page, "python")]
+RUN_PAGES = [*(DOCS / name for name in ("quickstart.md", "embedding.md", "client.md", "testing.md")), *HOW_TO_PAGES]
 
 
 @pytest.mark.slow
@@ -157,7 +160,7 @@ def test_every_python_block_is_an_example_that_runs() -> None:
         "README.md",
         "docs/client.md",
         "docs/embedding.md",
-        "docs/how-to.md",
+        *map(name_of, HOW_TO_PAGES),
         "docs/quickstart.md",
         "docs/storage-format.md",
         "docs/testing.md",
@@ -211,9 +214,19 @@ def test_every_page_is_in_the_index() -> None:
     """A page that is linked from nowhere is not read."""
     links = re.findall(r"\]\(([^)#]+)\)", prose(INDEX))
     linked = {(INDEX.parent / link).resolve() for link in links}
-    assert sorted(name_of(page) for page in PAGES if page not in (README, INDEX) and page not in linked) == []
+    assert sorted(name_of(page) for page in PAGES if page not in (README, INDEX, *NOTES) and page not in linked) == []
 
 
 def test_the_readme_stays_short() -> None:
     """Somebody new reads all of it."""
     assert len(README.read_text(encoding="utf-8").split()) <= 900
+
+
+TO_LOOK_UP = [ROOT / "CHANGELOG.md", DOCS / "reference.md", DOCS / "storage-format.md"]
+
+
+@pytest.mark.parametrize("page", [one for one in PAGES if one not in (*NOTES, *TO_LOOK_UP)], ids=name_of)
+def test_a_page_to_read_has_at_most_3000_words(page: Path) -> None:
+    """A longer one is split by task or subject; the pages to look things up in are searched instead."""
+    limit = 900 if page.name == "performance.md" else 3_000
+    assert len(page.read_text(encoding="utf-8").split()) <= limit

@@ -16,7 +16,7 @@ from clew.errors import InvalidInput, NotSupported, ViewerLagged
 from clew.live import shared
 from clew.live.base import Event, Signal, Status, Word
 from clew.live.location import LivePlace, parse_live, shown_address
-from clew.live.postgres import payloads
+from clew.live.postgres import PostgresLive, payloads
 from clew.live.redis import RedisLive
 from clew.live.shared import SharedLive, encode_frame, parse_frame
 from clew.transcript import chunk as c
@@ -125,6 +125,54 @@ class Ear(SharedLive):
     """A live layer that reaches whoever ``others`` are, by hand."""
 
     carries_chunks = True
+
+
+class Server:
+    """Connections to a PostgreSQL that is played; behind a pooler it delivers no notification to those who listen."""
+
+    def __init__(self, *, pooled: bool) -> None:
+        self.pooled = pooled
+        self.sent: list[str] = []
+        self.silences = 0
+
+    async def execute(self, statement: str, values: tuple[str, str] | None = None) -> None:
+        if values is not None:
+            self.sent.append(values[1])
+        elif statement == "SELECT 1":
+            self.silences += 1
+            if self.silences == 2:
+                raise ConnectionError("gone")
+
+    async def notifies(self, timeout: float) -> Any:  # noqa: ASYNC109 - the signature is psycopg's
+        for payload in () if self.pooled or self.silences else self.sent:
+            yield Notification(payload)
+
+    async def close(self) -> None:
+        pass
+
+
+class Notification(msgspec.Struct):
+    payload: str
+
+
+@pytest.mark.parametrize(("pooled", "warnings"), [(True, 1), (False, 0)])
+async def test_a_pooler_that_swallows_notifications_is_in_the_log_once(
+    pooled: bool, warnings: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PgBouncer in transaction mode accepts LISTEN and delivers nothing; a new connection does not warn again."""
+    live, server = PostgresLive("postgresql://pooler/clew"), Server(pooled=pooled)
+
+    async def connect() -> Server:
+        return server
+
+    monkeypatch.setattr(live, "_connect", connect)
+    for _ in range(2):
+        server.silences = 0
+        with pytest.raises(ConnectionError):
+            await live._listen()
+    assert server.sent == [json.dumps([live.origin, []], separators=(",", ":"))]
+    found = [one.getMessage() for one in caplog.records]
+    assert [text.partition(",")[0] for text in found] == ["no notifications arrive from PostgreSQL"] * warnings
 
 
 async def test_what_one_process_tells_the_others_hear() -> None:

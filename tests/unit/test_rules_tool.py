@@ -33,9 +33,8 @@ def marks(source: str) -> list[Mark]:
 
 
 def project(root: Path, test: str) -> Path:
-    (root / "docs").mkdir()
-    (root / "docs" / "rules.md").write_text(DOCUMENT)
     (root / "tests" / "unit").mkdir(parents=True)
+    (root / "tests" / "rules.md").write_text(DOCUMENT)
     (root / "tests" / "unit" / "test_x.py").write_text(test)
     return root
 
@@ -160,7 +159,7 @@ def test_the_json_holds_the_same_and_an_unknown_rule_fails(tmp_path: Path, capsy
 def test_the_marks_of_this_project_name_only_rules_that_exist() -> None:
     """The project's own marks and rules fit together."""
     report = rules.build_report(
-        rules.read_rules((rules.ROOT / "docs" / "rules.md").read_text(encoding="utf-8")),
+        rules.read_rules((rules.ROOT / "tests" / "rules.md").read_text(encoding="utf-8")),
         rules.scan(rules.ROOT, ["tests"]),
     )
     assert (report.unknown, report.unreadable) == ([], [])

@@ -5,12 +5,14 @@ interval, however many chunks a stream has: each notification slows every commit
 how far to read. A lost one costs only time: the store is polled anyway.
 
 A process has two connections: one that sends, through a pooler if there is one, and one that listens, which must not go
-through a pooler.
+through a pooler. When it starts to listen, a third connection sends one empty notification: if nothing arrives, the log
+says why replicas will lag.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
@@ -20,6 +22,8 @@ from clew.errors import NotSupported
 from clew.live.shared import SharedLive
 
 __all__ = ["PostgresLive", "payloads"]
+
+log: Final = logging.getLogger(__name__)
 
 _CHANNEL: Final = "clew_live"
 _SEND_INTERVAL_S: Final = 0.025
@@ -62,6 +66,7 @@ class PostgresLive(SharedLive):
     def __init__(self, url: str) -> None:
         super().__init__()
         self._url = url
+        self._is_delivery_checked = False
         try:
             import psycopg  # noqa: F401
         except ImportError:
@@ -91,14 +96,32 @@ class PostgresLive(SharedLive):
         try:
             await connection.execute(f"LISTEN {_CHANNEL}")
             self.set_connected(True)
+            if not self._is_delivery_checked:
+                await self._send_probe()
             while True:
                 async for notification in connection.notifies(timeout=_SILENCE_S):
+                    self._is_delivery_checked = True
                     self._on_payload(notification.payload)
+                if not self._is_delivery_checked:
+                    self._is_delivery_checked = True
+                    log.warning(
+                        "no notifications arrive from PostgreSQL, as behind PgBouncer in transaction mode; replicas "
+                        "see each other late: use the server's direct address, or Valkey (--live redis://…)"
+                    )
                 # No notification for a while: check that the server still responds.
                 async with asyncio.timeout(_SILENCE_S):
                     await connection.execute("SELECT 1")
         finally:
             self.set_connected(False)
+            await connection.close()
+
+    async def _send_probe(self) -> None:
+        """Send a notification without content from another connection, as another replica would."""
+        connection = await self._connect()
+        try:
+            payload = _encode((self.origin, ())).decode()
+            await connection.execute("SELECT pg_notify(%s, %s)", (_CHANNEL, payload))
+        finally:
             await connection.close()
 
     def _on_payload(self, payload: str) -> None:

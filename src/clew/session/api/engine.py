@@ -359,7 +359,7 @@ class Engine(Operations):
     def hook(self, name: Literal["turn_finished"], hook: Observing[TurnOutcome]) -> None: ...
 
     def hook(self, name: HookName, hook: Hook) -> None:
-        """Add a hook; see the how-to for its arguments and effects."""
+        """Add a hook; see Hooks in the reference for its arguments and effects."""
         self.host.hooks.add(name, hook)
 
     async def backup(self, target: str | Path) -> None:

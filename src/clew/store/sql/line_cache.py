@@ -1,6 +1,6 @@
 """Lines cached by the owner of a store: of a long session only the newest turns are read again.
 
-A turn after 500 turns takes a fifth of the CPU (docs/performance.md). A cached line is as of one commit. After every
+A turn after 500 turns takes a fifth of the CPU (bench/NOTES.md). A cached line is as of one commit. After every
 commit the writer reports the turns and messages that its units touched; a reader then reads those turns again, and all
 below them. A reader that sees a newer commit than the last reported one, or a session that another process may have
 written to, reads everything. Damaged turns are not cached. The size of all lines is limited: the least recently used
