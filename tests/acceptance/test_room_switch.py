@@ -77,8 +77,10 @@ async def test_what_fits_in_no_way_is_refused_with_a_branch_that_does(tmp_path: 
                 "start_message_id": users[2],
                 "model": {"provider_id": "test", "model_id": "model"},
             },
+            "ways": error["ways"],
             "text": "squeeze in",
         }
+        assert [way["operation"] for way in error["ways"]] == ["prune", "branch", "create_session"]
         assert (await s.tree()).head_turn_id == head
         status = await s.engine.get_status(s.id)
         assert (status.state, status.problem) == ("error", error)

@@ -132,7 +132,7 @@ class Traced:
                 inside = False
                 if statement == "COMMIT":
                     found.append(level)
-            elif not inside:
+            elif not inside and not statement.startswith("--"):  # a comment is within another statement
                 assert statement.startswith(("SELECT", "WITH", "PRAGMA")), statement
         assert not inside
         return found
@@ -190,7 +190,7 @@ async def test_every_connection_has_the_settings_and_readers_cannot_write(
     for connection in traced:
         assert connection.settings == {**common, "query_only": 0 if connection.writer else 1}
         if not connection.writer:
-            starts = {statement.split(" ")[0] for statement in connection.statements}
+            starts = {statement.split(" ")[0] for statement in connection.statements} - {"--"}
             assert starts <= {"BEGIN", "SELECT", "COMMIT", "ROLLBACK", "PRAGMA", "WITH"}
             begins = {statement for statement in connection.statements if statement.startswith("BEGIN")}
             assert begins <= {"BEGIN DEFERRED"}
@@ -214,7 +214,7 @@ async def test_commits_are_full_exactly_where_a_loss_of_power_must_not_matter(pa
         await recorder.flush_synced()  # FULL
         await recorder.end_step(FinishStep(opened.id, 0, scribe.clock.now_ms()))  # NORMAL
         await recorder.close(*opened.settling())  # FULL
-    engine_commits = ["FULL", "FULL", "FULL"]
+    engine_commits = ["FULL", "FULL", "FULL", "NORMAL"]  # recovery repeats the portions of a deletion that has begun
     async with engine_on(path) as engine:
         session = await engine.create_session()
         await engine.rename_session(session.id, "renamed")
@@ -306,7 +306,7 @@ def test_no_connection_is_made_but_through_connect() -> None:
         for file in SOURCE.rglob("*.py")
         if "testing" not in file.parts and "sqlite3.connect(" in file.read_text(encoding="utf-8")
     }
-    others = {"interop/programs/opencode_disk.py"}
+    others = {"interop/programs/opencode_disk.py", "store/sql/sqlite/names.py"}  # the second one's is in memory
     assert made == {"store/sql/sqlite/connection.py", "store/sql/sqlite/store.py"} | others
 
 

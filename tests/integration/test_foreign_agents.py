@@ -210,7 +210,8 @@ def test_at_a_terminal_the_agents_of_a_folder_are_listed_with_what_was_left_out(
     """Of this folder, whoever wrote them; no store is needed."""
     put(tmp_path, ".claude/agents/free.md", "---\ndescription: Free.\ncolor: red\n---\nDo.")
     code, out, err = run("agents")
-    assert (code, out.splitlines()[2:], err) == (
+    own = [line for line in out.splitlines() if " builtin " not in line]
+    assert (code, own, err) == (
         0,
         [
             "free       subagent  project  Free.",

@@ -141,7 +141,7 @@ async def test_a_refusal_after_admission_tells_the_way_out() -> None:
         assert [chunk["type"] for chunk in chunks] == ["start", "error", "finish"]
         problem = finished["error"]
         branch = problem["branch"]
-        assert (finished["reason"], problem.keys()) == ("refused", {"code", "message", "branch", "text"})
+        assert (finished["reason"], problem.keys()) == ("refused", {"code", "message", "branch", "ways", "text"})
         assert (problem["code"], problem["text"]) == ("context_too_large", "third")
         assert chunks[1]["errorText"] == problem["message"]
         assert branch == {

@@ -12,9 +12,14 @@ from clew.store.sql.sqlite.connection import QUERIES, connect
 
 # Rows of what the session holds now, or all of the session because that is what is asked for.
 BY_SESSION = {
-    "any_search_doc_of",
+    "delete_messages_of_session",
     "delete_parts_of_session",
+    "delete_queued_of_session",
+    "delete_schedules_of_session",
     "delete_session",
+    "delete_turns_of_session",
+    "delete_webhooks_of_session",
+    "detach_calls_of_session",
     "has_more_turns",
     "load_calls",
     "load_links",
@@ -33,6 +38,8 @@ BY_SESSION = {
     "lost_open_parts",  # once, as a store is opened in which a turn is open
     "loose_messages",
     "message_ids",
+    "names_of_unfinished",
+    "next_search_docs",
     "open_events_of_session",
     "print_messages",
     "queued_metadata",

@@ -16,6 +16,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from clew.convert import convert
 from clew.errors import InvalidInput
 from clew.ids import derived_id
 from clew.interop.validate_import import decode_json, read_record
@@ -240,7 +241,7 @@ def _entry(row: MessageRow) -> _Entry:
     tail = summaries[0].get("tail_start_id") if summaries else None
     assistant = row.role == "assistant"
     try:
-        model = msgspec.convert(row.asked_model, Model)
+        model = convert(row.asked_model, Model)
     except msgspec.ValidationError:
         model = None
     return _Entry(

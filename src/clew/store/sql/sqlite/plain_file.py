@@ -17,7 +17,7 @@ from clew.store.sql.sqlite.migrate import statements
 from clew.store.sql.sqlite.store import new_file
 from clew.transcript.line import line_messages
 from clew.transcript.message import MessageRow
-from clew.transcript.metadata import MODE_KEY
+from clew.transcript.metadata import MODE_KEY, projection_of
 from clew.transcript.portable import PortableSession, rename_session, tree_of, with_bytes
 
 __all__ = ["PlainFile", "new_names", "plain_file"]
@@ -70,7 +70,7 @@ def new_names(session_ids: tuple[str, ...], form: SessionIdForm, mint: Mint) -> 
 def _in_order(portable: PortableSession) -> Iterator[MessageRow]:
     """Yield all messages. Other programs read them by time, so those of the conversation get times in its order."""
     place = {message_id: n for n, (_, message_id) in enumerate(line_messages(tree_of(portable)))}
-    shown = [row for row in portable.messages if row.id in place and "hidden_at" not in row.metadata]
+    shown = [row for row in portable.messages if row.id in place and projection_of(row.metadata)[0] is None]
     last: tuple[int, str] = (0, "")
     times: dict[str, int] = {}
     for row in sorted(shown, key=lambda row: place[row.id]):
