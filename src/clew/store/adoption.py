@@ -139,7 +139,9 @@ class _Walk:
         return line, first
 
     def show_again(self) -> None:
-        """Move the head forward to turns of which other programs show all messages again."""
+        """Move the head forward to turns of which other programs show all messages again; never a damaged head."""
+        if self.head != (self.moves[-1].to_turn_id if self.moves else None):
+            return
         children: dict[str | None, list[Turn]] = {}
         for turn in self.turns.values():
             if turn.status != "refused":

@@ -69,7 +69,10 @@ class Adopter:
             return True
         head = sql.first("find_turn", {"id": state.head_turn_id})
         below = sql.rows("ends_after_head", {**asked, "head": state.head_turn_id, "parent": head[2] if head else None})
-        return any(projection_of(_loads(metadata) or {"hidden_at": 0}) == (None, None) for (metadata,) in below)
+        if not any(projection_of(_loads(metadata) or {"hidden_at": 0}) == (None, None) for (metadata,) in below):
+            return False
+        # Where the head differs from its last move, it is damaged: not left behind by a rewind.
+        return state.head_turn_id == (sql.first("last_move", asked) or (None,))[0]
 
     def _has_grown(self, session_id: str) -> bool:
         """Return whether adopted messages have changed since the last check, or have a message after them."""
