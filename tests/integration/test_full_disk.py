@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 from clew.transcript.metadata import local_place
 from tests.integration.http_client import chat_body, reduced, texts
 from tests.integration.processes import SSE, Server, serving
-from tests.integration.wire_server import OPENAI, WireServer, ok
+from tests.integration.wire_server import OPENAI, Pause, WireServer, ok
 
 pytestmark = [
     pytest.mark.service,
@@ -72,12 +73,17 @@ def long_answer(words: int) -> list[bytes]:
     return [*(OPENAI.chunk({"content": WORD * 64}) for _ in range(words // 64)), OPENAI.chunk({}, "stop"), OPENAI.done]
 
 
-async def prompt(server: Server, session: str, text: str) -> list[Any]:
-    """What a viewer is sent."""
+async def frames(server: Server, session: str, text: str) -> AsyncIterator[Any]:
+    """Yield what a viewer is sent."""
     body = chat_body(session, text, f"u-{text}", model="mock/m")
     async with server.client.open("POST", "/api/chat", body, headers=SSE) as reply:
         assert reply.status == 200, await reply.read()
-        return [chunk async for chunk in reply.frames()]
+        async for chunk in reply.frames():
+            yield chunk
+
+
+async def prompt(server: Server, session: str, text: str) -> list[Any]:
+    return [chunk async for chunk in frames(server, session, text)]
 
 
 async def is_ready(server: Server) -> tuple[int, str | None, str]:
@@ -188,15 +194,23 @@ async def test_what_is_shown_before_it_is_stored_is_cut_to_the_room_there_is_and
 
 @pytest.mark.rule("SV-3")
 async def test_a_loss_that_cannot_be_stored_any_more_is_named_where_it_is_shown(tmp_path: Path, disk: Path) -> None:
-    """The buffers took all the room: not even the end of the turn fits, and what they stored stays."""
+    """The disk is full to the last page: not even the end of the turn fits, and what they stored stays."""
     async with WireServer() as wire:
         configure(tmp_path, wire, '[save]\nsave_on = "step"\n')
         async with serving(tmp_path, "--store", store_on(disk, "sqlite")) as server:
             session = await server.client.session(title="full", metadata=local_place(None))
-            fill(disk, left=200_000)
-            wire.reply(*ok(), *long_answer(30_000))
-            shown = (await prompt(server, session, "write until it is full"))[:-1]
-            words = "".join(chunk["delta"] for chunk in shown if chunk["type"] == "text-delta")
+            # Filled at a known point: a larger commit that does not fit may leave room for the end of the turn.
+            gate = asyncio.Event()
+            wire.reply(*ok(), *long_answer(10_048)[:-2], Pause(gate), *long_answer(20_032))
+            shown, words = [], ""
+            async for chunk in frames(server, session, "write until it is full"):
+                if chunk == "[DONE]":
+                    break
+                shown.append(chunk)
+                words += chunk["delta"] if chunk["type"] == "text-delta" else ""
+                if len(words) == len(WORD) * 10_048:
+                    fill(disk)
+                    gate.set()
             assert [one["type"] for one in shown if one["type"] in ("finish-step", "finish")] == []
             [error] = [one["errorText"] for one in shown if one["type"] == "error"]
             problem = (await server.client.status(session))["problem"]

@@ -72,7 +72,8 @@ class Adopter:
         if not any(projection_of(_loads(metadata) or {"hidden_at": 0}) == (None, None) for (metadata,) in below):
             return False
         # Where the head differs from its last move, it is damaged: not left behind by a rewind.
-        return state.head_turn_id == (sql.first("last_move", asked) or (None,))[0]
+        last_move = sql.first("last_move", asked)
+        return bool(state.head_turn_id == (last_move[0] if last_move else None))
 
     def _has_grown(self, session_id: str) -> bool:
         """Return whether adopted messages have changed since the last check, or have a message after them."""
