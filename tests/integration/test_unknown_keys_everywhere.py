@@ -182,7 +182,7 @@ def test_the_file_of_a_copy_is_what_another_program_makes_of_it(run: Run, tmp_pa
 
 async def test_results_that_clew_writes_beside_calls_of_another_program(tmp_path: Path) -> None:
     """Its keys in such a result, and new ones in its own message, stay; and no message is called changed."""
-    calls = [{"toolCallId": id_, "toolName": "bash", "args": {}} for id_ in ("c1", "c2")]
+    calls: list[dict[str, Any]] = [{"toolCallId": id_, "toolName": "bash", "args": {}} for id_ in ("c1", "c2")]
     messages = [{"role": "user", "content": "Which?"}, {"role": "assistant", "content": "", "toolCalls": calls}]
     path = tmp_path / "sessions" / f"{UUID}.json"
     path.parent.mkdir()
@@ -200,7 +200,7 @@ async def test_results_that_clew_writes_beside_calls_of_another_program(tmp_path
 
 def test_keys_in_a_result_stay_with_it_when_an_earlier_call_has_its_result_later() -> None:
     def row(*answered: str) -> MessageRow:
-        data = [
+        data: list[dict[str, Any]] = [
             {"type": "tool-ls", "toolCallId": id_, "input": {}, "state": "input-available"}
             | ({"state": "output-available", "output": "x"} if id_ in answered else {})
             for id_ in ("c1", "c2")
