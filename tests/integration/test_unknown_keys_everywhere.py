@@ -13,10 +13,13 @@ from random import Random
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import clew
 from clew.session.history.check import check
+from clew.store.files.json_message import encode_message, with_unknown_keys
 from clew.testing.scripted import FakeProviders, ScriptedModel, say
+from clew.transcript.message import MessageRow, PartRow
 from tests.acceptance.jsonl_sessions import ULID
 from tests.acceptance.test_sessions_json import UUID
 from tests.acceptance.test_unknown_keys import LOG, METADATA, MOLF, records_of
@@ -175,3 +178,37 @@ def test_the_file_of_a_copy_is_what_another_program_makes_of_it(run: Run, tmp_pa
     for path in (file, copy):
         found = json.loads(path.read_text())
         assert (found["config"], found.get("theme"), found["pane"]) == (MOLF["config"], None, 2)
+
+
+async def test_results_that_clew_writes_beside_calls_of_another_program(tmp_path: Path) -> None:
+    """Its keys in such a result, and new ones in its own message, stay; and no message is called changed."""
+    calls: list[dict[str, Any]] = [{"toolCallId": id_, "toolName": "bash", "args": {}} for id_ in ("c1", "c2")]
+    messages = [{"role": "user", "content": "Which?"}, {"role": "assistant", "content": "", "toolCalls": calls}]
+    path = tmp_path / "sessions" / f"{UUID}.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps({**MOLF, "messages": messages}))
+    await use(f"json:{tmp_path}")
+    document = json.loads(path.read_text())
+    results = [one for one in document["messages"] if one["role"] == "tool"]
+    assert [one["toolCallId"] for one in results] == ["c1", "c2"]
+    path.write_text(json.dumps(Marker(3).mark(document, frozenset({"clew", "check", "args"}))))
+    given = marks(path.read_text())
+    for _ in range(2):
+        await use(f"json:{tmp_path}")
+        assert given - written(tmp_path) == set()
+
+
+def test_keys_in_a_result_stay_with_it_when_an_earlier_call_has_its_result_later() -> None:
+    def row(*answered: str) -> MessageRow:
+        data: list[dict[str, Any]] = [
+            {"type": "tool-ls", "toolCallId": id_, "input": {}, "state": "input-available"}
+            | ({"state": "output-available", "output": "x"} if id_ in answered else {})
+            for id_ in ("c1", "c2")
+        ]
+        parts = tuple(PartRow(f"p{place}", place, one, 0, 0) for place, one in enumerate(data))
+        return MessageRow("m", "s", "assistant", 0, 0, {}, parts)
+
+    call, result = encode_message(row("c2"))
+    read = with_unknown_keys(row("c2"), [call, {**result, "rating": {"stars": 5}}])
+    _, *results = encode_message(replace(row("c1", "c2"), metadata=read.metadata))
+    assert [(one["toolCallId"], one.get("rating")) for one in results] == [("c1", None), ("c2", {"stars": 5})]

@@ -284,7 +284,7 @@ class _Reading:
         self._read_tables(tables if isinstance(tables, dict) else {})
         plain = self._read_messages([*shapes, *(aside if isinstance(aside, list) else [])])
         for row in self._verified:
-            # Its content is verified; the seal may differ only in its form, such as ``1.0`` for ``1``.
+            # Its content is verified; the seal may differ in its form (``1.0`` for ``1``), or by keys that were added.
             if row.id in self.value.seals:
                 self.value.seals[row.id] = row.seal
         session = self.value.row["session"]
@@ -360,13 +360,14 @@ class _Reading:
                     without_check(shape)
         if row is None:
             raise KeyError("clew")
+        read = row if self._whole else with_unknown_keys(row, group)
         if self._doubted and carrier is not None and "unsound" not in carrier["clew"]:
-            self._verified.append(row)
+            self._verified.append(read)
         if self._doubted and carrier is not None and "turn" in carrier["clew"]:
             turn_id, parent_id = carrier["clew"]["turn"]
             self._hints.turn_of[row.id] = turn_id
             self._hints.parents[turn_id] = parent_id
-        self.value.messages[row.id] = row if self._whole else with_unknown_keys(row, group)
+        self.value.messages[row.id] = read
 
     def _read_tables(self, tables: dict[str, Any]) -> None:
         for name, entries in tables.items():

@@ -34,6 +34,8 @@ _OTHER: Final = "other"
 """The metadata key for keys that another program added to a message that clew wrote."""
 _BOUNDARY_OTHER: Final = "boundary_other"
 """The same for the boundary before a summary, which is a message of the file alone."""
+_RESULTS_OTHER: Final = "results_other"
+"""The same for the results of calls, which are messages of the file alone: by tool call id, as results arrive later."""
 _TEXT: Final = ("text", "content")
 _ARGUMENTS: Final = ("arguments", "input", "args")
 _RESULT: Final = ("result", "output")
@@ -51,18 +53,20 @@ def _encode(row: MessageRow) -> list[tuple[dict[str, Any], PartRow | None]]:
     """Return the messages of the file, each with the part that preserves it if another program wrote it."""
     shapes: list[tuple[dict[str, Any], PartRow | None]] = []
     specs: list[Any] = []
+    other, of_results = row.metadata.get(_OTHER), row.metadata.get(_RESULTS_OTHER)
+    of_results = of_results if isinstance(of_results, dict) else {}
     for keeper, parts in _segments(row.parts):
         shape, own = _encode_parts(row, parts, first=not specs)
         specs += own
         preserved = None if keeper is None else _preserved_of(keeper)
         shape = shape if preserved is None else _refill(preserved, parts, row)
-        shapes += [(shape, keeper), *((one, None) for one in _results(row, shape, preserved))]
+        results = _results(row, shape, preserved)
+        if keeper is None:
+            shape, other = _join(shape, other), None
+        shapes += [(shape, keeper), *((_join(one, of_results.get(one["toolCallId"])), None) for one in results)]
     found = [shape for shape, keeper in shapes if keeper is not None]
     carried: dict[str, Any] = {"row": [row.created_at, row.updated_at, row.metadata], "parts": specs}
-    if not found:
-        other = row.metadata.get(_OTHER)
-        shapes[0] = (_join(shapes[0][0], other) if isinstance(other, dict) else shapes[0][0], None)
-    else:
+    if found:
         # Values under another program's keys are not read back from there, so the parts are written completely.
         whole = [[part.id, part.created_at, part.updated_at, part.data, {}] for part in row.parts]
         carried = {"id": row.id, **carried, "parts": whole}
@@ -206,25 +210,28 @@ def _fill(shape: dict[str, Any], key: str, hole: Any, value: Any) -> Any:
 
 def with_unknown_keys(row: MessageRow, found: Sequence[dict[str, Any]]) -> MessageRow:
     """Return the row with all keys that clew would not write itself, from its messages ``found`` in the file."""
-    own = replace(row, metadata=merge(row.metadata, {}, (_OTHER, _BOUNDARY_OTHER)))
+    own = replace(row, metadata=merge(row.metadata, {}, (_OTHER, _BOUNDARY_OTHER, _RESULTS_OTHER)))
     written = _encode(own)
     if len(found) != len(written):
         return row
-    added = [(keeper, _unknown(one, shape) or {}) for one, (shape, keeper) in zip(found, written, strict=True)]
-    if "boundary" in written[0][0]["clew"]:
-        (_, of_boundary), *added = added
-        row = own = replace(own, metadata=merge(own.metadata, {_BOUNDARY_OTHER: of_boundary} if of_boundary else {}))
-    if not any(keeper is not None for keeper, _ in added):
-        # Results follow the message of their calls.
-        _, more = added[0]
-        return replace(own, metadata=merge(own.metadata, {_OTHER: more} if more else {}))
     parts = list(row.parts)
-    for keeper, more in added:
+    others: dict[str, Any] = {}
+    for one, (shape, keeper) in zip(found, written, strict=True):
+        more = _unknown(one, shape)
+        if more is None:
+            continue
         if keeper is not None:
             preserved = keeper.data["data"]
             data = {**keeper.data, "data": {**preserved, "shape": _join(preserved["shape"], more)}}
             parts[keeper.index] = replace(keeper, data=data)
-    return replace(row, parts=tuple(parts))
+        elif "boundary" in shape["clew"]:
+            others[_BOUNDARY_OTHER] = more
+        elif shape["role"] == "tool":
+            of_results = others.setdefault(_RESULTS_OTHER, {})
+            of_results[shape["toolCallId"]] = {**of_results.get(shape["toolCallId"], {}), **more}
+        else:
+            others.setdefault(_OTHER, more)
+    return replace(own, metadata=merge(own.metadata, others), parts=tuple(parts))
 
 
 def _unknown(found: Any, written: Any) -> Any:
