@@ -126,7 +126,7 @@ async def _load(store: Moment, session_id: str) -> LoadedSession:
 
 
 async def _is_above(store: Moment, session_id: str, turn: Turn, head_turn_id: str | None) -> bool:
-    """Return whether a turn is above the head: another program has gone on below it."""
-    if head_turn_id in (None, turn.parent_turn_id):
+    """Return whether a turn is above the head: another program has gone on below it. A resumed turn may be the head."""
+    if head_turn_id in (None, turn.id, turn.parent_turn_id):
         return False
     return turn in path_to((await store.load_tree(session_id)).turns, head_turn_id)
