@@ -16,13 +16,14 @@ from clew.session.history.branch_plan import LEFT_BEHIND
 from clew.store.base import LineSlice
 from clew.transcript.line import LineTurn
 from clew.transcript.message import Message
+from clew.transcript.part import is_notice
 from clew.transcript.session import Model
 from clew.transcript.view import compactions_of, summarised_messages
 
 
 def known_parts(parts: Iterable[dict[str, Any]]) -> list[Any]:
-    """Parts by what makes them the same, pruned or not."""
-    return [part.get("toolCallId") or part for part in parts]
+    """Parts by what makes them the same, pruned or not; the notes that clew sends with a turn are in no message."""
+    return [part.get("toolCallId") or part for part in parts if not is_notice(part)]
 
 
 def lost_parts(held: list[Any], pieces: Iterable[list[Any]]) -> list[Any]:
