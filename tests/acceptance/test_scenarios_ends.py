@@ -113,10 +113,10 @@ async def test_an_aborted_run_ends_after_its_subagents(open_scenario: Open) -> N
         await may_end.wait()
         return "paid"
 
-    script = [call("task", {"prompt": "pay"}), call("pay", {}), say("fine")]
-    async with open_scenario(script, tools=[pay]) as s:
+    script = [call("task", {"prompt": "pay"}), call("pay", {}), say("fine"), say("fine")]
+    async with open_scenario(script, tools=[pay], rules=[clew.Rule("pay", "*", "allow")]) as s:
         await s.begin()
-        await allow(s, "task", "pay")
+        await allow(s, "task")
         submission = await s.send("buy")
         await started.wait()
         (child,) = (await s.engine.list_sessions(kind="subagent")).sessions
