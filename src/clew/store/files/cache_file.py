@@ -55,7 +55,7 @@ class CacheFile:
     def __init__(self, root: Path, kind: str, *, owned: bool, elsewhere: bool = False) -> None:
         self._root, self._kind, self._owned = root, kind, owned
         self._temporary: str | None = None
-        self._is_used = False
+        self._is_used = self._is_distrusted = False
         self._share: int | None = None
         self.left_by_kill = True
         self.path = root / "clew" / "cache.db"
@@ -208,7 +208,7 @@ class CacheFile:
         """Have the cache made again by the next process that opens it alone."""
         with contextlib.suppress(OSError):
             self._state.unlink(missing_ok=True)
-        self._owned = False
+        self._is_distrusted = True
 
     def close(self) -> None:
         """Record the checksum of the cache, if no process has a connection to it any more."""
@@ -216,7 +216,9 @@ class CacheFile:
             self.cache.connection.close()
         log_file = self.path.with_name(self.path.name + "-wal")
         with contextlib.suppress(OSError):
-            if self._owned and self._lock(fcntl.LOCK_EX) and not (log_file.exists() and log_file.stat().st_size):
+            # A reader that made the cache records what it made, too.
+            is_recorded = self._is_used and not self._is_distrusted
+            if is_recorded and self._lock(fcntl.LOCK_EX) and not (log_file.exists() and log_file.stat().st_size):
                 self._write_state(_State(boot_id(), _crc(self.path), self.path.stat().st_size))
         self._leave()
         if self._owned:
