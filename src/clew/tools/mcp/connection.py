@@ -30,9 +30,11 @@ IDLE_MS: Final = 30 * 60 * 1000
 _MIN_RETRY_MS: Final = 1_000
 _MAX_RETRY_MS: Final = 60_000
 _END_TIMEOUT_S: Final = 5.0
-_PROBE_TIMEOUT_S: Final = 5.0
+_MIN_PROBE_S: Final = 2.0
+_MAX_PROBE_S: Final = 5.0
 _MAX_OVERDUE: Final = 2
 """Calls in a row that may run out of time before a server that answers other requests is started again."""
+_OVERDUE_SHARE: Final = 0.9
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}", re.ASCII)
 
 T = TypeVar("T")
@@ -135,9 +137,8 @@ class Connection:
         that does list them may only have a slow tool, unless several calls in a row time out."""
         try:
             if self._client is not None and (self._overdue < _MAX_OVERDUE or self._busy):
-                await _await_or_abandon(
-                    self._sdk.list_tools(self._client), min(_PROBE_TIMEOUT_S, self.server.timeout_s / 4)
-                )
+                limit = min(_MAX_PROBE_S, max(_MIN_PROBE_S, self.server.timeout_s / 4))
+                await _await_or_abandon(self._sdk.list_tools(self._client), limit)
                 return
         except TimeoutError:
             pass
@@ -181,7 +182,8 @@ class Connection:
         try:
             answer: dict[str, Any] = await _await_or_abandon(self._sdk.call_tool(client, tool, args, report))
         except asyncio.CancelledError:
-            self._overdue += self._clock.monotonic_ms() - asked >= self.server.timeout_s * 1000
+            # The caller's limit began before `asked`, so a call that reaches it takes a little less from here.
+            self._overdue += self._clock.monotonic_ms() - asked >= self.server.timeout_s * 1000 * _OVERDUE_SHARE
             if self._probing is None or self._probing.done():
                 self._probing = asyncio.get_running_loop().create_task(self._end_if_hung())
             raise
