@@ -74,6 +74,11 @@ class Codec(ABC):
         """Plan the write of a unit's changes; called while they are applied. ``sync``: the unit must survive a loss of
         power, ``power``: every unit must. ``done`` returns the new memo. None: the changes stay in memory for now."""
 
+    def plan_copy(self, value: SessionValue, memo: Any, entries: Entries) -> Saving | None:
+        """Plan the write of a portion of a session that no list shows before a later :meth:`plan`. None: all of it is
+        written then."""
+        return None
+
     def is_ahead(self, memo: Any) -> bool:
         """Return whether changes of a session were accepted and not written yet."""
         return False

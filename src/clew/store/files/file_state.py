@@ -36,7 +36,8 @@ class Memo(msgspec.Struct):
     once one changes, all of it is written. ``synced``: the last number of the log that survives a loss of power.
     ``damaged``: the files cannot be read, and are not written to; ``damaged_files``: files that can be read in part,
     and are backed up before they change (of the log only its end). ``copied_by_hand``: the log is a copy of another
-    session's. ``spend`` is the session's spend, None if it has to be added up again.
+    session's. ``aside``: the copy of a session is not complete, and in a folder that no list shows. ``spend`` is the
+    session's spend, None if it has to be added up again.
     """
 
     damaged: bool = False
@@ -51,6 +52,7 @@ class Memo(msgspec.Struct):
     streams: bool = False
     logged: bool = False
     copied_by_hand: bool = False
+    aside: bool = False
     count: int = 0
     tool_calls: int = 0
     base: tuple[int, ...] = ()

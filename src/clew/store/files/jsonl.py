@@ -130,11 +130,12 @@ class JsonlCodec(Codec):
         session = value.session
         if memo is not None and memo.damaged:
             raise RowUndecodable(f"the files of session {session.id} are damaged, and are not written over")
-        if memo is None:
-            written = plan_log(value, Memo(), entries) if entries else Written(b"", Memo())
-            written.memo.synced = written.memo.end
+        if memo is None or memo.aside:
+            written = plan_log(value, memo or Memo(), entries) if entries else Written(b"", memo or Memo())
+            written.memo.synced, written.memo.aside = written.memo.end, False
             data, metadata = written.data, self._metadata(value, written.memo)
-            return Saving(lambda: self._create(session.id, data, metadata), lambda: written.memo)
+            is_begun = memo is not None
+            return Saving(lambda: self._create(session.id, data, metadata, begun=is_begun), lambda: written.memo)
         place = self.sessions / session.id
         spends = any(name == "calls" for name, _ in entries)
         if not sync and is_streaming(entries) and not memo.copied_by_hand:
@@ -174,6 +175,20 @@ class JsonlCodec(Codec):
 
         return Saving(persist, lambda: after)
 
+    def plan_copy(self, value: SessionValue, memo: Any, entries: Entries) -> Saving | None:
+        written = plan_log(value, memo or Memo(), entries)
+        written.memo.aside = True
+        made = self._new_folder(value.session.id)
+
+        def persist() -> None:
+            if memo is None:
+                folder.make_folder(self._aside)
+                shutil.rmtree(made, ignore_errors=True)
+                folder.make_folder(made)
+            folder.append(made / LOG, written.data, sync=False)
+
+        return Saving(persist, lambda: written.memo)
+
     def _metadata(self, value: SessionValue, memo: Memo) -> bytes:
         memo.spend = memo.spend or value.spend
         session = replace(value.session, spend=memo.spend)
@@ -187,11 +202,16 @@ class JsonlCodec(Codec):
             next_seq=memo.seq + 1,
         )
 
-    def _create(self, session_id: str, data: bytes, metadata: bytes) -> None:
+    def _new_folder(self, session_id: str) -> Path:
+        return self._aside / f"new-{session_id}"
+
+    def _create(self, session_id: str, data: bytes, metadata: bytes, *, begun: bool) -> None:
+        """Create a session's folder; ``begun``: portions of its log are written already."""
         folder.make_folder(self.sessions)
         folder.make_folder(self._aside)
-        made = self._aside / f"new-{session_id}"
-        shutil.rmtree(made, ignore_errors=True)
+        made = self._new_folder(session_id)
+        if not begun:
+            shutil.rmtree(made, ignore_errors=True)
         try:
             folder.make_folder(made)
             folder.append(made / LOG, data, sync=True)
@@ -211,6 +231,7 @@ class JsonlCodec(Codec):
 
     def remove(self, session_id: str) -> None:
         folder.make_folder(self._aside)
+        shutil.rmtree(self._new_folder(session_id), ignore_errors=True)
         gone = self._aside / f"gone-{session_id}"
         shutil.rmtree(gone, ignore_errors=True)
         with contextlib.suppress(FileNotFoundError):

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from clew.errors import StorageFull, StoreError, StoreGone, StoreReadOnly
 from clew.failpoints import failpoint
@@ -83,6 +84,8 @@ class FileTransactions(Transactions):
         self._root, self._cache, self._codec, self._shared, self._watch = root, cache, codec, shared, watch
         self._power = power
         self._images: dict[str, _Image] = {}
+        self._copies: dict[str, _Image] = {}
+        """The sessions that are being copied in portions, which no list shows yet."""
         self.files = FollowedFiles(self, cache, codec, shared, watch, inbox)
         self.guard = self.files
         self.failure: StoreError | None = None
@@ -199,6 +202,7 @@ class FileTransactions(Transactions):
     def _plan(self, unit: u.Unit, image: _Image | None) -> _Planned:
         """Plan the write of what the unit changed."""
         session_id, removes = unit.session_id, _deletes(unit)
+        image = image or self._copy_of(unit)
         changed, shared = self._cache.changes(session_id, image.value if image is not None and not removes else None)
         for (name, sha256), (_, blob) in shared.items():
             if name == "blobs" and blob is not ABSENT:
@@ -213,7 +217,9 @@ class FileTransactions(Transactions):
                 image.value.apply(entries)
             elif (value := self._cache.read(session_id)) is not None:
                 image, entries = _Image(value, None), _first_entries(value)
-            if image is not None and (entries or image.memo is None):
+            if image is not None and _is_portion(unit):
+                saving = self._codec.plan_copy(image.value, image.memo, entries)
+            elif image is not None and (entries or image.memo is None):
                 mark = (session_id, self._codec.mark(session_id, image.memo)) if image.memo is not None else None
                 sync = unit.sync == "power"
                 saving = self._codec.plan(image.value, image.memo, entries, sync=sync, power=self._power)
@@ -227,7 +233,7 @@ class FileTransactions(Transactions):
             return False
         with translated(self._root), watch.writing(unit.session_id, removing=_deletes(unit)):
             _write(plan, saving)
-        return True
+        return not _is_portion(unit)  # no reader would find it
 
     def _note(self, unit: u.Unit, planned: _Planned) -> None:
         """Record what the files have, in memory and in the cache."""
@@ -237,6 +243,9 @@ class FileTransactions(Transactions):
             self.files.note_removed(session_id)
         elif image is not None:
             image.memo = saving.done() if saving is not None else image.memo
+            if _is_portion(unit):
+                self._copies[session_id] = image
+                return
             self._keep(session_id, image)
             if saving is not None or self._codec.is_ahead(image.memo):
                 self.files.note_written(session_id, ahead=self._codec.is_ahead(image.memo))
@@ -245,6 +254,8 @@ class FileTransactions(Transactions):
         """Return the changes of a session in the order of its records, with those of its journal, whose rows hold the
         chunks of several sessions."""
         entries = {key: changed[key] for key in sorted(changed, key=lambda one: _ORDER[one[0]])}
+        if _is_portion(unit):
+            entries.pop(("row", "session"), None)  # no read returns it yet
         journal, marks = image.value.journal, image.value.marks
         now: dict[str, tuple[u.JournalEntry, ...]] = {}
         through: dict[str, int] = {}
@@ -267,6 +278,13 @@ class FileTransactions(Transactions):
 
     # What is in memory
 
+    def _copy_of(self, unit: u.Unit) -> _Image | None:
+        """Return what the portions of a copy so far have written; for the first one, the session alone."""
+        for write in unit.writes:
+            if isinstance(write, u.InsertSession) and write.unfinished:
+                return _Image(SessionValue.of(replace(write.session, head_turn_id=None)), None)
+        return self._copies.pop(unit.session_id, None)
+
     def _keep(self, session_id: str, image: _Image) -> None:
         self._images[session_id] = image
         self.files.held.add(session_id)
@@ -278,6 +296,7 @@ class FileTransactions(Transactions):
 
     def _forget(self, session_id: str) -> None:
         self._images.pop(session_id, None)
+        self._copies.pop(session_id, None)
         self.files.held.discard(session_id)
         if self._watch is not None:
             self._watch.forget(session_id)
@@ -296,6 +315,11 @@ class FileTransactions(Transactions):
 
 def _deletes(unit: u.Unit) -> bool:
     return any(isinstance(write, u.DeleteSession | u.BeginDeletion) for write in unit.writes)
+
+
+def _is_portion(unit: u.Unit) -> bool:
+    """Return whether a unit adds to a session that is not complete after it."""
+    return any(isinstance(write, u.CopyLine) and write.is_portion for write in unit.writes)
 
 
 def _first_entries(value: SessionValue) -> dict[tuple[str, Any], tuple[Any, Any]]:
