@@ -60,6 +60,39 @@ async def test_a_turn_at_its_step_limit_that_was_gone_on_from_takes_a_prompt(
         assert await s.check() == []
 
 
+@pytest.mark.rule("RN-8", "SR-4")
+@pytest.mark.parametrize("url", ["sqlite", "jsonl"])
+async def test_a_resumed_turn_that_waits_for_an_approval_survives_a_restart(
+    open_scenario: Open, tmp_path: Path, url: str
+) -> None:
+    """The turn is the head and open at once; recovery leaves it waiting, and the answer continues it."""
+
+    @clew.tool
+    async def poke() -> str:
+        """Poke."""
+        return "ok"
+
+    store = f"sqlite:///{tmp_path}/again.db" if url == "sqlite" else f"jsonl:{tmp_path}/again"
+    async with open_scenario([fail(418), call("poke", {})], tools=[poke], url=store) as s:
+        await s.begin()
+        await s.prompt("poke")
+        session_id, failed = s.id, (await s.engine.get_session(s.id)).head_turn_id
+        await s.engine.continue_turn(s.id)
+        await s.settled()
+        before = (await s.engine.get_status(s.id)).waiting
+    async with open_scenario([say("done"), say("below")], tools=[poke], url=store) as s:
+        status = await s.engine.get_status(session_id)
+        assert (status.state, status.waiting) == ("idle", before)
+        await s.engine.answer(session_id, str(before[0].approval_id), "once")
+        async for _ in s.engine.attach(session_id):
+            pass
+        assert (await s.engine.get_session(session_id)).head_turn_id == failed
+        await (await s.engine.submit(session_id, "and on")).wait()
+        said = [(one.role, one.parts[-1].get("text")) for one in await s.engine.messages(session_id)]
+        assert said[-3:] == [("assistant", "done"), ("user", "and on"), ("assistant", "below")]
+        assert await s.check() == []
+
+
 async def test_a_failed_turn_is_asked_again_after_a_compaction_by_hand(open_scenario: Open) -> None:
     """The compaction stands behind the turn, which so cannot go on; asking again goes back before both."""
     script = [say("one " * 300), say("two " * 300), fail(400)]

@@ -51,9 +51,13 @@ class HurriedClock(SystemClock):
 
     def __init__(self, is_calm: Callable[[], bool]) -> None:
         self._is_calm = is_calm
+        self._now = self._seen = super().monotonic_ms()
 
     def monotonic_ms(self) -> float:
-        return super().monotonic_ms() * _FASTER
+        seen = super().monotonic_ms()
+        self._now += (seen - self._seen) * (1 if self._is_calm() else _FASTER)
+        self._seen = seen
+        return self._now
 
     def call_later(self, delay_ms: float, callback: Callable[[], None]) -> Any:
         return super().call_later(delay_ms if self._is_calm() else delay_ms / _FASTER, callback)
