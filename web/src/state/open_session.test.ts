@@ -33,6 +33,16 @@ test('an older status response does not replace a newer event', async () => {
   expect(conversation.store.get().status).toEqual({ state: 'busy' });
 });
 
+test('what was read to open a session does not replace a status event that came meanwhile', async () => {
+  const { conversation, answer } = delayed((pathname) => asRead(pathname, 'busy'));
+  const opened = conversation.open();
+  conversation.onEvent({ type: 'status', status: { state: 'retrying' } });
+  answer();
+  await opened;
+  expect([conversation.store.get().loaded, conversation.store.get().status]).toEqual([true, { state: 'retrying' }]);
+  conversation.close();
+});
+
 test('messages requested before a stream do not replace the streamed ones', async () => {
   const chunks = [{ type: 'start', messageId: 'msg_2' }, { type: 'text-start', id: 't' }, { type: 'text-delta', id: 't', delta: 'said' }, { type: 'text-end', id: 't' }, { type: 'finish' }];
   const stream = [...chunks.map((chunk) => JSON.stringify(chunk)), '[DONE]'].map((data) => `data: ${data}\n\n`).join('');

@@ -48,6 +48,7 @@ export class OpenSession extends SessionBase {
   async open(): Promise<void> {
     const path = { id: this.id };
     this.retry.cancel();
+    const statusIsNewest = this.statusEvents.mark();
     try {
       const [session, page] = await Promise.all([
         this.client.call('GET /api/sessions/{id}', { path }),
@@ -59,18 +60,18 @@ export class OpenSession extends SessionBase {
       // A message sent before the history was loaded stays the newest.
       const sent = new Set(this.messages.map((message) => message.id));
       const own = messages.findIndex((message) => sent.has(message.id) || sent.has(message.metadata?.client_message_id ?? ''));
-      this.store.set({
+      this.store.set((state) => ({
         session,
-        messages: [...(own < 0 ? messages : messages.slice(0, own)), ...this.messages],
-        status: session.status,
+        messages: [...(own < 0 ? messages : messages.slice(0, own)), ...state.messages],
+        status: statusIsNewest() ? session.status : state.status,
         loaded: true,
         failed: null,
         missing: false,
         older: messages.length === FIRST_PAGE,
-      });
+      }));
       void this.tree.refresh();
       void this.refreshAround();
-      if (isLive(session.status)) void this.attach();
+      if (isLive(this.store.get().status)) void this.attach();
     } catch (error) {
       this.failToOpen(error);
     }
