@@ -13,10 +13,12 @@ import termios
 import time
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from tests.integration.http_client import SocketClient
+from tests.rig.fork_server import fork
 
 T = TypeVar("T")
 CLEW = str(Path(sys.executable).with_name("clew"))
@@ -53,10 +55,71 @@ async def command(tmp_path: Path, *words: str, **env: str) -> tuple[int, str, st
     return process.returncode, out.decode(), err.decode()
 
 
+class ForkedProcess:
+    """The subset of :class:`asyncio.subprocess.Process` that the tests need, of a child of the fork server."""
+
+    def __init__(self, pid: int, end: int, stdout: asyncio.StreamReader, stderr: asyncio.StreamReader | None) -> None:
+        self.pid, self.stdout, self.stderr = pid, stdout, stderr
+        self.returncode: int | None = None
+        self._end = end
+        self._ended = asyncio.Event()
+        asyncio.get_running_loop().add_reader(end, self._on_end)
+
+    def _on_end(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._end)
+        self.returncode = int(os.read(self._end, 16) or b"70")  # no exit code: the fork server is gone
+        os.close(self._end)
+        self._ended.set()
+
+    def send_signal(self, number: int) -> None:
+        if self.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    async def wait(self) -> int | None:
+        await self._ended.wait()
+        return self.returncode
+
+    async def communicate(self) -> tuple[bytes, bytes]:
+        out, err = await asyncio.gather(
+            self.stdout.read(), self.stderr.read() if self.stderr is not None else nothing()
+        )
+        await self.wait()
+        return out, err
+
+
+async def nothing() -> bytes:
+    return b""
+
+
+async def fork_clew(stderr: int, tmp_path: Path, *words: str, **env: str) -> ForkedProcess:
+    """Start ``clew`` without its imports, which take most of the time of a server that answers a few requests."""
+    pipes: list[tuple[int, int]] = [os.pipe() for _ in range(2 if stderr == PIPE else 1)]
+    null = os.open(os.devnull, os.O_RDWR)
+    try:
+        files = (null, pipes[0][1], pipes[1][1] if stderr == PIPE else null)
+        pid, end = fork("clew.fronts.cli.app", *words, env=environment(tmp_path, **env), folder=tmp_path, files=files)
+    finally:
+        for descriptor in (null, *(theirs for _, theirs in pipes)):
+            os.close(descriptor)
+    readers = [asyncio.StreamReader() for _ in pipes]
+    for (ours, _), reader in zip(pipes, readers, strict=True):
+        await asyncio.get_running_loop().connect_read_pipe(
+            partial(asyncio.StreamReaderProtocol, reader), os.fdopen(ours, "rb", 0)
+        )
+    return ForkedProcess(pid, end, readers[0], readers[1] if stderr == PIPE else None)
+
+
 class Server:
     """A ``clew serve`` that is up."""
 
-    def __init__(self, process: Process, client: SocketClient) -> None:
+    def __init__(self, process: Process | ForkedProcess, client: SocketClient) -> None:
         self.process = process
         self.client = client
 
@@ -71,15 +134,28 @@ class Server:
 
 @contextlib.asynccontextmanager
 async def serving(tmp_path: Path, *words: str, **env: str) -> AsyncIterator[Server]:
-    """Whatever happens, the process is gone afterwards."""
+    """Whatever happens, the process is gone afterwards. It is forked from one that has imported everything; use
+    :func:`serving_alone` where the process itself is tested."""
+    async with _up(await fork_clew(PIPE, tmp_path, "serve", "--port", "0", *words, **env)) as server:
+        yield server
+
+
+@contextlib.asynccontextmanager
+async def serving_alone(tmp_path: Path, *words: str, **env: str) -> AsyncIterator[Server]:
+    """:func:`serving`, in a process that is started as a user starts it."""
     async with serving_logging_to(PIPE, tmp_path, *words, **env) as server:
         yield server
 
 
 @contextlib.asynccontextmanager
 async def serving_logging_to(stderr: int, tmp_path: Path, *words: str, **env: str) -> AsyncIterator[Server]:
-    """:func:`serving`, with a log that goes elsewhere."""
-    process = await start_logging_to(stderr, tmp_path, "serve", "--port", "0", *words, **env)
+    """:func:`serving_alone`, with a log that goes elsewhere."""
+    async with _up(await start_logging_to(stderr, tmp_path, "serve", "--port", "0", *words, **env)) as server:
+        yield server
+
+
+@contextlib.asynccontextmanager
+async def _up(process: Process | ForkedProcess) -> AsyncIterator[Server]:
     try:
         assert process.stdout is not None
         line = await process.stdout.readline()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.processes import serving
+from tests.integration.processes import serving_alone
 from tests.integration.wire_server import OPENAI, WireServer, ok
 
 WATCHED = """
@@ -39,7 +39,7 @@ async def test_a_server_imports_the_libraries_of_its_default_model_without_a_cal
         (tmp_path / "config/clew").mkdir(parents=True)
         (tmp_path / "config/clew/config.toml").write_text(CONFIG.format(url=wire.url))
         (tmp_path / "watched.py").write_text(WATCHED)
-        async with serving(tmp_path, "--app", "watched:open_engine") as server:
+        async with serving_alone(tmp_path, "--app", "watched:open_engine") as server:
             assert server.process.stdout is not None
             line = await asyncio.wait_for(server.process.stdout.readline(), 30)
             assert (line, wire.requests) == (b"imports openai\n", [])

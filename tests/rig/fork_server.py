@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import fcntl
 import functools
 import gc
 import importlib
@@ -18,6 +19,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import termios
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, Final
@@ -26,12 +28,14 @@ import msgspec
 
 from clew.failpoints import arm
 
-__all__ = ["Forked", "run_forked"]
+__all__ = ["Forked", "fork", "run_forked"]
 
 _CHECKOUT: Final = Path(__file__).parents[2]
 _LOADED: Final = (
     *("tests.rig.streamer", "tests.rig.history_child", "tests.rig.run_child"),
     *("clew.compose", "clew.providers.demo", "clew.store.files", "clew.store.sql.sqlite.opening", "clew.tools.builtin"),
+    *("clew.fronts.cli.app", "clew.fronts.cli.chat", "clew.fronts.http.serve"),
+    *("clew.providers.pydantic_ai.provider", "pydantic_ai.models.openai", "pydantic_ai.providers.openai"),
 )
 
 
@@ -48,12 +52,11 @@ class Forked:
     def __init__(self, module: str, *arguments: str, env: Mapping[str, str], errors: IO[bytes]) -> None:
         child_in, stdin = os.pipe()
         stdout, child_out = os.pipe()
-        self._end, child_end = os.pipe()
-        order = msgspec.json.encode(_Order(module, list(arguments), dict(env), str(Path.cwd())))
         try:
-            self.pid = _ask(order, [child_in, child_out, errors.fileno(), child_end])
+            files = (child_in, child_out, errors.fileno())
+            self.pid, self._end = fork(module, *arguments, env=env, folder=Path.cwd(), files=files)
         finally:
-            for descriptor in (child_in, child_out, child_end):
+            for descriptor in (child_in, child_out):
                 os.close(descriptor)
         self.stdin = os.fdopen(stdin, "wb", 0)
         self.stdout = os.fdopen(stdout, "rb", 0)
@@ -68,6 +71,24 @@ class Forked:
             with os.fdopen(self._end, "rb") as end:
                 self.returncode = int(end.read() or b"70")  # no exit code: the fork server is gone
         return self.returncode
+
+
+def fork(
+    module: str, *arguments: str, env: Mapping[str, str], folder: Path, files: tuple[int, int, int]
+) -> tuple[int, int]:
+    """Start a child with these standard files; return its pid and the descriptor at which its exit code arrives.
+
+    A terminal as standard input becomes its controlling one.
+    """
+    end, child_end = os.pipe()
+    order = msgspec.json.encode(_Order(module, list(arguments), dict(env), str(folder)))
+    try:
+        return _ask(order, [*files, child_end]), end
+    except BaseException:
+        os.close(end)
+        raise
+    finally:
+        os.close(child_end)
 
 
 def run_forked(
@@ -160,6 +181,11 @@ def _become(order: _Order, descriptors: list[int]) -> None:
         for theirs, ours in enumerate(descriptors[:3]):
             os.dup2(ours, theirs)
         os.closerange(3, 256)
+        if os.isatty(0):
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+        # What they know of their files is no longer true.
+        sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", closefd=False)  # noqa: SIM115
+        sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
         os.chdir(order.folder)
         os.environ.clear()
         os.environ.update(order.env)
