@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,9 @@ import pytest
 
 import clew
 from tests.integration.command_line import Run, run
-from tests.integration.processes import CLEW, environment, serving
+from tests.integration.processes import environment, serving
 from tests.integration.screen import Open, chat, texts
+from tests.rig.fork_server import run_forked
 
 pytestmark = pytest.mark.service
 READY = "/help for commands"
@@ -491,10 +491,9 @@ def test_without_a_terminal_lines_are_prompts(tmp_path: Path) -> None:
     """One after another, with nothing on stdout but what was said; what nobody can be asked is denied."""
 
     def piped(lines: str, *words: str) -> tuple[int, str, str]:
-        command = [CLEW, "chat", *words]
-        env = environment(tmp_path)
-        done = subprocess.run(command, input=lines, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60)
-        return done.returncode, done.stdout, done.stderr
+        env, typed = environment(tmp_path), lines.encode()
+        done = run_forked("clew.fronts.cli.app", "chat", *words, env=env, folder=tmp_path, typed=typed)
+        return done.returncode, done.stdout.decode(), done.stderr.decode()
 
     code, out, err = piped("hello there\none \\\ntwo\n!bash touch made\n/nothing\n", "--model", "demo/tools")
     assert (code, err) == (0, "clew: unknown command /nothing; type /help for commands (invalid_input)\n")

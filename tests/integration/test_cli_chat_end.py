@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import os
 import select
 import signal
-import subprocess
-import sys
+import tempfile
 import termios
 import time
 from collections.abc import Callable, Iterator
@@ -18,41 +16,23 @@ from pathlib import Path
 import pytest
 
 import clew
-from tests.integration.processes import CLEW, environment, serving_beside
+from tests.integration.processes import environment, serving_beside
 from tests.integration.screen import drawn
+from tests.rig.fork_server import Child, Forked, fork
 
 pytestmark = [pytest.mark.service, pytest.mark.slow]
 READY = "/help for commands"
 _PATIENCE_S = float(os.environ.get("CLEW_TEST_PATIENCE_S", "60"))
-_ENDLESS_SEARCH = """
-import asyncio, clew
-from clew.fronts.cli.app import main
-
-async def search(*args, **options):
-    print(end="searching", flush=True)
-    await asyncio.Event().wait()
-
-clew.Engine.search = search
-main()
-"""
-"""``clew`` in which no search ends."""
 
 
 class PtyChat:
     """``clew chat`` as a process with a pseudoterminal of its own."""
 
-    def __init__(self, folder: Path, command: list[str]) -> None:
+    def __init__(self, folder: Path, *arguments: str, module: str = "clew.fronts.cli.app") -> None:
         self._master, terminal = os.openpty()
         termios.tcsetwinsize(terminal, (24, 100))
-
-        def take_terminal() -> None:
-            os.setsid()
-            fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
-
         env = environment(folder, TERM="xterm-256color", VISUAL=str(folder / "editor"), SHELL="/bin/sh")
-        self.process = subprocess.Popen(
-            command, env=env, cwd=folder, stdin=terminal, stdout=terminal, stderr=terminal, preexec_fn=take_terminal
-        )
+        self.process = Child(*fork(module, *arguments, env=env, folder=folder, files=(terminal, terminal, terminal)))
         os.close(terminal)
         self._sent = b""
 
@@ -102,8 +82,8 @@ def open_pty(tmp_path: Path) -> Iterator[OpenPty]:
     """Return a function that starts a chat; its process is killed after the test if it is still running."""
     opened: list[PtyChat] = []
 
-    def open_(model: str, *start: str) -> PtyChat:
-        opened.append(PtyChat(tmp_path, [*(start or (CLEW,)), "chat", "--model", model]))
+    def open_(model: str, **options: str) -> PtyChat:
+        opened.append(PtyChat(tmp_path, "chat", "--model", model, **options))
         opened[-1].until(READY)
         return opened[-1]
 
@@ -112,8 +92,8 @@ def open_pty(tmp_path: Path) -> Iterator[OpenPty]:
         one.close()
 
 
-def _say_hello(open_pty: OpenPty, *start: str) -> PtyChat:
-    chat = open_pty("demo/echo", *start)
+def _say_hello(open_pty: OpenPty, **options: str) -> PtyChat:
+    chat = open_pty("demo/echo", **options)
     chat.type("hello\r")
     chat.until("› hello\nhello\n")
     chat.until("/ commands")
@@ -173,7 +153,7 @@ def _stream(open_pty: OpenPty) -> PtyChat:
 
 
 def _search(open_pty: OpenPty) -> PtyChat:
-    chat = _say_hello(open_pty, sys.executable, "-c", _ENDLESS_SEARCH)
+    chat = _say_hello(open_pty, module="tests.rig.endless_search")
     chat.type("/search hello\r")
     chat.until("searching")
     return chat
@@ -251,24 +231,18 @@ def test_sigint_closes_an_open_list(open_pty: OpenPty) -> None:
 
 def test_sigterm_ends_a_chat_through_a_pipe_in_the_middle_of_a_command(tmp_path: Path) -> None:
     """The input that is left is not read."""
-    with subprocess.Popen(
-        [sys.executable, "-c", _ENDLESS_SEARCH, "chat", "--model", "demo/echo"],
-        env=environment(tmp_path),
-        cwd=tmp_path,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(b"/search hello\nnot read\n")
-        process.stdin.flush()
-        assert process.stdout.read(9) == b"searching"
-        process.terminate()
+    words = ("chat", "--model", "demo/echo")
+    with tempfile.TemporaryFile() as errors:
+        chat = Forked("tests.rig.endless_search", *words, env=environment(tmp_path), errors=errors, folder=tmp_path)
+    with chat.stdin, chat.stdout:
+        chat.stdin.write(b"/search hello\nnot read\n")
+        assert chat.stdout.read(9) == b"searching"
+        chat.send_signal(signal.SIGTERM)
         try:
-            assert process.wait(_PATIENCE_S) == 0
+            assert chat.wait(_PATIENCE_S) == 0
         finally:
-            process.kill()
-        assert process.stdout.read() == b""
+            chat.kill()
+        assert chat.stdout.read() == b""
 
 
 def test_a_server_that_does_not_respond_delays_no_end(open_pty: OpenPty, tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ import msgspec
 
 from clew.failpoints import arm
 
-__all__ = ["Forked", "fork", "run_forked"]
+__all__ = ["Child", "Forked", "fork", "run_forked"]
 
 _CHECKOUT: Final = Path(__file__).parents[2]
 _LOADED: Final = (
@@ -46,39 +46,61 @@ class _Order(msgspec.Struct):
     folder: str
 
 
-class Forked:
-    """The subset of :class:`subprocess.Popen` that the tests need; the child has its own session."""
+class Child:
+    """A child by its pid and the descriptor at which its exit code arrives, as :func:`fork` returns them."""
 
-    def __init__(self, module: str, *arguments: str, env: Mapping[str, str], errors: IO[bytes]) -> None:
-        child_in, stdin = os.pipe()
-        stdout, child_out = os.pipe()
-        try:
-            files = (child_in, child_out, errors.fileno())
-            self.pid, self._end = fork(module, *arguments, env=env, folder=Path.cwd(), files=files)
-        finally:
-            for descriptor in (child_in, child_out):
-                os.close(descriptor)
-        self.stdin = os.fdopen(stdin, "wb", 0)
-        self.stdout = os.fdopen(stdout, "rb", 0)
+    def __init__(self, pid: int, end: int) -> None:
+        self.pid, self._end = pid, end
         self.returncode: int | None = None
 
     def poll(self) -> int | None:
         """Return the exit code, or None while it runs."""
         return self.wait() if self.returncode is not None or select.select([self._end], [], [], 0)[0] else None
 
-    def wait(self) -> int:
+    def wait(self, timeout: float | None = None) -> int:
         if self.returncode is None:
+            if not select.select([self._end], [], [], timeout)[0]:
+                raise TimeoutError(f"process {self.pid} still runs")
             with os.fdopen(self._end, "rb") as end:
                 self.returncode = int(end.read() or b"70")  # no exit code: the fork server is gone
         return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+class Forked(Child):
+    """A child with pipes, in a session of its own; ``python -m`` without the imports."""
+
+    def __init__(
+        self,
+        module: str,
+        *arguments: str,
+        env: Mapping[str, str],
+        errors: IO[bytes],
+        folder: Path | None = None,
+    ) -> None:
+        child_in, stdin = os.pipe()
+        stdout, child_out = os.pipe()
+        try:
+            files = (child_in, child_out, errors.fileno())
+            super().__init__(*fork(module, *arguments, env=env, folder=folder or Path.cwd(), files=files))
+        finally:
+            for descriptor in (child_in, child_out):
+                os.close(descriptor)
+        self.stdin = os.fdopen(stdin, "wb", 0)
+        self.stdout = os.fdopen(stdout, "rb", 0)
 
 
 def fork(
     module: str, *arguments: str, env: Mapping[str, str], folder: Path, files: tuple[int, int, int]
 ) -> tuple[int, int]:
-    """Start a child with these standard files; return its pid and the descriptor at which its exit code arrives.
-
-    A terminal as standard input becomes its controlling one.
+    """Start a child with these standard files, in a session of its own; return its pid and the descriptor at which its
+    exit code arrives. A terminal as standard input becomes its controlling one.
     """
     end, child_end = os.pipe()
     order = msgspec.json.encode(_Order(module, list(arguments), dict(env), str(folder)))
@@ -92,12 +114,17 @@ def fork(
 
 
 def run_forked(
-    module: str, *arguments: str, env: Mapping[str, str] | None = None
+    module: str,
+    *arguments: str,
+    env: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+    typed: bytes = b"",
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run a child to its end."""
+    """Run a child to its end, with this as its standard input."""
     with tempfile.TemporaryFile() as errors:
-        child = Forked(module, *arguments, env=os.environ if env is None else env, errors=errors)
-        child.stdin.close()
+        child = Forked(module, *arguments, env=os.environ if env is None else env, errors=errors, folder=folder)
+        with child.stdin, contextlib.suppress(BrokenPipeError):
+            child.stdin.write(typed)
         with child.stdout as pipe:
             output = pipe.read()
         code = child.wait()
