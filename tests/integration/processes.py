@@ -35,8 +35,9 @@ def environment(tmp_path: Path, **more: str) -> dict[str, str]:
     return {**env, "CLEW_STORE": f"sqlite:///{tmp_path}/store.db", **own, **more}
 
 
-async def start(tmp_path: Path, *words: str, **env: str) -> Process:
-    return await start_logging_to(PIPE, tmp_path, *words, **env)
+async def start(tmp_path: Path, *words: str, **env: str) -> ForkedProcess:
+    """Start ``clew``, forked from a process that has imported everything."""
+    return await fork_clew(PIPE, tmp_path, *words, **env)
 
 
 async def start_logging_to(stderr: int, tmp_path: Path, *words: str, **env: str) -> Process:
@@ -238,7 +239,7 @@ async def on_a_terminal(
         os.close(here)
 
 
-async def interrupted(process: Process) -> tuple[int, str, str]:
+async def interrupted(process: Process | ForkedProcess) -> tuple[int, str, str]:
     """Interrupt a run in the middle of its text."""
     assert process.stdout is not None
     out = b""

@@ -72,8 +72,7 @@ def densest(program: str, size: int, letter: str) -> bytes:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("letter", ["x", "\U0001f600"], ids=["narrow", "wide"])
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize(("program", "letter"), [*((one, "\U0001f600") for one in PROGRAMS), ("codex", "x")])
 async def test_a_file_of_as_many_messages_as_are_taken_holds_at_most_four_times_its_size(
     program: str, letter: str, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:

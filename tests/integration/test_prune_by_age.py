@@ -170,8 +170,11 @@ async def test_of_a_hundred_steps_at_most_one_in_ten_changes_what_was_sent(
 
 @pytest.mark.slow
 @pytest.mark.rule("CP-16", "PR-5")
-@pytest.mark.parametrize("preset", ["guide", "overlay", "turn"])
-@pytest.mark.parametrize("summary", [SUMMARY, "no summary"], ids=["a summary", "none to be had"])
+@pytest.mark.parametrize(
+    ("preset", "summary"),
+    [("guide", "no summary"), ("overlay", SUMMARY), ("turn", "no summary")],
+    ids=["guide, no summary", "overlay", "turn, no summary"],
+)
 async def test_a_large_reserve_and_other_presets_change_as_seldom(tmp_path: Path, preset: str, summary: str) -> None:
     """Also where no summary is to be had: before, nearly every step of a turn changed what was sent."""
     done = await work(tmp_path, (25,) * 4, summary=summary, max_output=20_000, own={"preset": preset})

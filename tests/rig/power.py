@@ -29,6 +29,7 @@ from clew.store import boot_id
 from clew.store.sql.sqlite import opening as sqlite_opening
 from clew.store.sql.sqlite import owned_file
 from clew.transcript.chunk import Chunk, parse_chunk
+from clew.transcript.damage import LOST
 from clew.transcript.metadata import local_place
 from tests.rig import streamer
 from tests.rig.budget import Budget, Outcome
@@ -51,7 +52,7 @@ _CHECKPOINTS: Final = {"idle": 1, "quiet": 4, "busy": 16}
 _START_MS: Final = 1_790_000_000_000
 
 _REPORTED_LOSS: Final = re.compile(
-    r" loss-|something of (this message|what was stored of it) is lost|parts of message \S+ are lost|^a second recovery"
+    rf" loss-|something of this message is lost|{re.escape(LOST)}|parts of message \S+ are lost|^a second recovery"
 )
 """Reports of a file store about unreadable data. The second open may complete such a message."""
 
