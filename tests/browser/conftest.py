@@ -26,7 +26,7 @@ CASE = re.compile(r'^test\(\s*"((?:[^"\\\n]|\\.)+)"', re.MULTILINE)
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 """The first that is installed is taken. The headless shell is the same engine with no window around it, and quicker."""
 TIMEOUT_S = 300
-"""A case of a hundred sentences takes a minute; a loaded machine costs time and never a case."""
+"""A case of forty sentences takes half a minute; a loaded machine costs time and never a case."""
 MISSING = f"no Chromium ({', '.join(NAMES)}) is installed: the page was NOT tested in a browser"
 
 
