@@ -19,7 +19,7 @@ import msgspec
 from clew.permissions.capabilities import Declared, uses_of
 from clew.permissions.match import FileSystem, Subject, literals, match, permission_rank, show_unknown, subjects_of
 from clew.permissions.modes import is_reading, mode_rules
-from clew.permissions.shell.tristate import Certainty
+from clew.permissions.rules import Certainty
 from clew.transcript.rule import CAPABILITIES, Mode, Rule, Target
 
 __all__ = ["Action", "Considered", "Decision", "Judgement", "Scope", "evaluate", "strictest"]
@@ -93,7 +93,7 @@ def evaluate(
     ``tool`` is the called tool, if a whole call is decided: a call does not count as reading only by its targets.
     ``workspace`` is the resolved root; relative patterns and redirects start there. ``resolve`` turns the path of a
     redirect into one without links; without it no rule can allow a redirect. For ``home``, ``aliases`` and ``finds``
-    see :class:`~clew.permissions.file_system.FileSystem`. ``attended`` is False if no person can answer: a decision to
+    see :class:`~clew.permissions.paths.FileSystem`. ``attended`` is False if no person can answer: a decision to
     ask becomes a denial. ``declared`` are the capabilities of the tools.
     """
     try:

@@ -1,9 +1,10 @@
-"""Parsing of rules from clients and hosts, and the rules every agent starts with."""
+"""Parsing of rules from clients and hosts, the rules every agent starts with, and the possible results of a match."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from enum import Enum
 from typing import Any, Final, Literal
 
 import msgspec
@@ -19,12 +20,20 @@ __all__ = [
     "MAX_RULES",
     "READING",
     "SPEAKING",
+    "Certainty",
     "base_rules",
     "check_known",
     "host_rules",
     "own_rules",
     "parse_rules",
 ]
+
+
+class Certainty(Enum):
+    NO = "no"
+    MAYBE = "maybe"
+    YES = "yes"
+
 
 MAX_RULES: Final = 1_000
 MAX_PATTERN_CHARS: Final = 8_192

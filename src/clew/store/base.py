@@ -22,14 +22,11 @@ import msgspec
 from clew.errors import SessionNotFound, TurnNotFound
 from clew.ids import SessionIdForm
 from clew.store.commit_batcher import Answered, CommitBatcher
-from clew.store.history_pages import HistoryPages
 from clew.store.maintenance import Damage, FullSession, Maintenance, Rebuilt
-from clew.store.paths import Paths
-from clew.store.pending_work import OpenCall, PendingStream, QueuedMessage
+from clew.store.pending_work import OpenCall, PendingStream, QueuedMessage, StreamTail
 from clew.store.replicas import Replicas
-from clew.store.search import SearchHit, SearchPage, SearchQuery
-from clew.store.session_list import Cursor, SessionPage, SessionQuery, ShownPage
-from clew.store.tail import StreamTail
+from clew.store.search import Cursor, SearchHit, SearchPage, SearchQuery, SessionPage, SessionQuery, ShownPage
+from clew.store.trees import HistoryPages, Paths
 from clew.store.unit import Outcome, Unit
 from clew.transcript.line import LineTurn
 from clew.transcript.message import MessageRow

@@ -18,8 +18,7 @@ from clew.convert import convert
 from clew.permissions.capabilities import Declared
 from clew.permissions.denied_tools import denies_all
 from clew.permissions.evaluate import Decision, evaluate, strictest
-from clew.session.turn.confinement import Confinement
-from clew.session.turn.protected_paths import ProtectedPaths, glob_finder, leads_to
+from clew.session.turn.protected_paths import Confinement, ProtectedPaths, glob_finder, leads_to
 from clew.store.base import Moment, Store, get_session
 from clew.transcript.rule import Mode, Rule, Target, mark_unknown
 from clew.transcript.session import Session

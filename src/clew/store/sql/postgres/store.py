@@ -13,17 +13,15 @@ import psycopg
 from clew.errors import NotSupported, StoreClosed, StoreReadOnly
 from clew.ids import SessionIdForm
 from clew.store.base import Capabilities, Damage, Rebuilt, SearchPage, SearchQuery
-from clew.store.commit_batcher import Answer, Answered
-from clew.store.commit_hooks import Watched
+from clew.store.commit_batcher import Answer, Answered, Watched
 from clew.store.search import plan_search
 from clew.store.sql.conversations import SqlMoment
-from clew.store.sql.indexing import Indexing
 from clew.store.sql.maintenance import CHECKS, SqlMaintenance, run_checks
 from clew.store.sql.postgres.connection import shown_url
 from clew.store.sql.postgres.pool import ReaderPool
-from clew.store.sql.postgres.search import find_hits
-from clew.store.sql.postgres.search_index import SearchIndex
+from clew.store.sql.postgres.search_index import SearchIndex, find_hits
 from clew.store.sql.postgres.writer import Writers
+from clew.store.sql.search import Indexing
 from clew.store.sql.triggers import SqlTriggers
 from clew.store.unit import Committed, Outcome, Unit
 

@@ -11,15 +11,13 @@ import msgspec
 
 from clew.errors import InternalError, NotSupported, StoreClosed, StoreReadOnly, StoreUnavailable
 from clew.store.base import Damage, SearchPage, SearchQuery
-from clew.store.commit_batcher import Answer, Answered
-from clew.store.commit_hooks import Watched
+from clew.store.commit_batcher import Answer, Answered, Watched
 from clew.store.search import plan_search
 from clew.store.sql.conversations import SqlMoment
-from clew.store.sql.indexing import Indexing
 from clew.store.sql.maintenance import CHECKS, Check, SqlMaintenance, run_checks
+from clew.store.sql.search import Indexing
 from clew.store.sql.sqlite.connection import has_fts5
-from clew.store.sql.sqlite.search import find_hits, is_complete
-from clew.store.sql.sqlite.search_index import SearchIndex
+from clew.store.sql.sqlite.search_index import SearchIndex, find_hits, is_complete
 from clew.store.sql.statements import Reads, Statements
 from clew.store.sql.triggers import SqlTriggers
 from clew.store.unit import Committed, Outcome, Unit
