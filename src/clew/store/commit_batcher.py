@@ -171,6 +171,20 @@ class Watched:
         """See :meth:`clew.store.base.Store.watch`."""
         self._on_commit = listener
 
+    def _notify_on_commits(self, units: Sequence[Unit], answered: Answered) -> Answered:
+        """Return ``answered`` such that the watcher is notified first of each unit that is durable."""
+
+        def notify(answers: Sequence[tuple[int, Answer]]) -> None:
+            try:
+                if self._on_commit is not None:
+                    for index, answer in answers:
+                        if isinstance(answer, Committed):
+                            self._on_commit(units[index])
+            finally:
+                answered(answers)
+
+        return notify
+
     def _notify_on_commit(self, unit: Unit, future: asyncio.Future[Outcome]) -> asyncio.Future[Outcome]:
         """Notify the watcher once the unit is durable; return the future."""
         listener = self._on_commit

@@ -22,12 +22,12 @@ from clew.store.base import (
     OpenCall,
     PendingStream,
     QueuedMessage,
+    Replica,
     SessionPage,
     SessionQuery,
     ShownPage,
 )
 from clew.store.pending_work import StreamTail
-from clew.store.replicas import Replica
 from clew.store.sql import line_reader, rows
 from clew.store.sql.messages import MessageReader
 from clew.store.sql.statements import (
@@ -51,7 +51,7 @@ __all__ = ["SqlConversations", "SqlMoment"]
 
 
 class _SqlReplicas(SqlReader):
-    """See :class:`clew.store.replicas.Replicas` for the contract of each method."""
+    """See :class:`clew.store.base.Replicas` for the contract of each method."""
 
     @reading
     def find_replica(self, sql: Statements, replica_id: str) -> Replica | None:

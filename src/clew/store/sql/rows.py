@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from clew.convert import convert
 from clew.errors import RowUndecodable
-from clew.store.replicas import Replica
+from clew.store.base import Replica
 from clew.transcript.damage import DAMAGED, UNREADABLE, damaged_part
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.metadata import VARIANT_KEY
