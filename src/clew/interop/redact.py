@@ -37,6 +37,19 @@ from clew.transcript.session import Session
 
 __all__ = ["Redaction", "SecretPattern", "redact_session", "secret_patterns"]
 
+_PACKAGE: Final = "secretscreen"
+_SAME: Final = {0x130: "i", 0x131: "i", 0x17F: "s", 0x212A: "k"}
+_NAMED: Final = re.compile(r"\{0,50\}\?|\[\\s'\"\]\{0,3\}")
+"""Marks of a rule that matches a name and a value."""
+_ENDS: Final = ("(?:[\\x60'\"\\s;]|\\\\[nr]|$)", "(?:[\\x60'\"\\s;]|\\\\[nr]|$|\\b)")
+"""Ends of rules, which do not allow a comma after the token."""
+_STRUCTURE: Final = frozenset({"type", "state"})
+"""Keys of a part whose values belong to the format. At deeper levels, keys of these names are not special."""
+_MAX_TITLE: Final = 500
+_MAX_CACHED_CHARS, _MAX_CACHED_TEXTS = 64, 10_000
+"""The length and number of texts without a secret that are remembered, mostly names."""
+replace = msgspec.structs.replace
+
 
 class SecretPattern(msgspec.Struct, frozen=True):
     """One kind of secret. It is tried on texts with one of its ``keywords`` in lower case, or if ``named``, with a
@@ -73,14 +86,6 @@ class _Rule(msgspec.Struct):
     id: str
     regex: str = ""
     keywords: tuple[str, ...] = ()
-
-
-_PACKAGE: Final = "secretscreen"
-_SAME: Final = {0x130: "i", 0x131: "i", 0x17F: "s", 0x212A: "k"}
-_NAMED: Final = re.compile(r"\{0,50\}\?|\[\\s'\"\]\{0,3\}")
-"""Marks of a rule that matches a name and a value."""
-_ENDS: Final = ("(?:[\\x60'\"\\s;]|\\\\[nr]|$)", "(?:[\\x60'\"\\s;]|\\\\[nr]|$|\\b)")
-"""Ends of rules, which do not allow a comma after the token."""
 
 
 @functools.cache
@@ -127,14 +132,6 @@ def _compiled(regex: str) -> re.Pattern[str]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         return re.compile(regex, flags)
-
-
-_STRUCTURE: Final = frozenset({"type", "state"})
-"""Keys of a part whose values belong to the format. At deeper levels, keys of these names are not special."""
-_MAX_TITLE: Final = 500
-_MAX_CACHED_CHARS, _MAX_CACHED_TEXTS = 64, 10_000
-"""The length and number of texts without a secret that are remembered, mostly names."""
-replace = msgspec.structs.replace
 
 
 class Redaction:

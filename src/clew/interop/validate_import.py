@@ -52,6 +52,7 @@ _MESSAGE_ID: Final = functools.partial(ids.check_shared_id, "message")
 _PART_ID: Final = functools.partial(ids.check_shared_id, "part")
 _DIGEST: Final = re.compile("[0-9a-f]{64}", re.ASCII)
 T = TypeVar("T")
+_Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
 
 
 def check_portable(portable: PortableSession) -> None:
@@ -313,9 +314,6 @@ def _reads_leniently(data: bytes) -> bool:
         # The number has too many digits, or the nesting is too deep.
         return True
     return True
-
-
-_Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
 
 
 class _MessageKeys(msgspec.Struct):

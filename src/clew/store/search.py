@@ -33,6 +33,20 @@ __all__ = [
     "plan_search",
 ]
 
+MAX_TEXT: Final = 1_000
+MAX_WORDS: Final = 64
+MAX_RANKED: Final = 1_000
+"""For a very common word only this many hits, the newest, are ranked."""
+_EXCERPT_CHARS: Final = 60
+_PIECE = re.compile(r'"([^"]*)"|([^\s"]+)')
+_CONTROL = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
+_CURSOR = re.compile(r"([1-9][0-9]{0,8})-([0-9a-f]{8})")
+# Thai and Lao, Burmese, Khmer, kana, Han, Hangul; then the halves of kana and Hangul, and the rare Han.
+_UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
+    "\uf900-\ufaff\uff66-\uffdc\U00020000-\U0003ffff]"
+)
+
 
 class Cursor(msgspec.Struct, frozen=True, array_like=True):
     """The position where a page ended: sessions are listed by (updated_at, id), newest first."""
@@ -72,22 +86,6 @@ class ShownPage(msgspec.Struct, frozen=True):
     next: Cursor | None
     unsettled: frozenset[str]
     failed: frozenset[str] = frozenset()
-
-
-MAX_TEXT: Final = 1_000
-MAX_WORDS: Final = 64
-MAX_RANKED: Final = 1_000
-"""For a very common word only this many hits, the newest, are ranked."""
-_EXCERPT_CHARS: Final = 60
-
-_PIECE = re.compile(r'"([^"]*)"|([^\s"]+)')
-_CONTROL = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
-_CURSOR = re.compile(r"([1-9][0-9]{0,8})-([0-9a-f]{8})")
-# Thai and Lao, Burmese, Khmer, kana, Han, Hangul; then the halves of kana and Hangul, and the rare Han.
-_UNSPACED = re.compile(
-    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
-    "\uf900-\ufaff\uff66-\uffdc\U00020000-\U0003ffff]"
-)
 
 
 class SearchQuery(msgspec.Struct, frozen=True):

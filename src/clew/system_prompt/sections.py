@@ -45,6 +45,21 @@ __all__ = [
 _UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
 )
+MAX_INSTRUCTION_BYTES: Final = 32 * 1024
+MAX_INSTRUCTIONS_BYTES: Final = 96 * 1024
+_MIN_CUT_BYTES: Final = 1024
+"""If less than this is left of the limit, a file is left out: its first words alone would be misleading."""
+_MAX_SKILLS: Final = 100
+_MAX_LINE: Final = 300
+_MAX_NAME: Final = 200
+_MAX_PATH: Final = 1_000
+_CLOSING = re.compile(r"<(?=/project-file)", re.IGNORECASE)
+_SEPARATOR: Final = "\n\n"
+_NATIVE: Final = "tools"
+"""The section that is sent to a model in its own format."""
+_MAX_CACHE_CHARS: Final = 1024 * 1024
+_cache: Final[dict[bytes, SystemPrompt]] = {}
+_lock: Final = threading.Lock()
 
 
 def mark_unseen(text: str) -> str:
@@ -68,17 +83,6 @@ def _cut_bytes(text: str, limit: int) -> str:
     start = data[: max(limit, 0)].decode("utf-8", "ignore")
     whole, newline, _ = start.rpartition("\n")
     return whole if newline else start
-
-
-MAX_INSTRUCTION_BYTES: Final = 32 * 1024
-MAX_INSTRUCTIONS_BYTES: Final = 96 * 1024
-_MIN_CUT_BYTES: Final = 1024
-"""If less than this is left of the limit, a file is left out: its first words alone would be misleading."""
-_MAX_SKILLS: Final = 100
-_MAX_LINE: Final = 300
-_MAX_NAME: Final = 200
-_MAX_PATH: Final = 1_000
-_CLOSING = re.compile(r"<(?=/project-file)", re.IGNORECASE)
 
 
 def agent(inputs: PromptInputs) -> str:
@@ -229,12 +233,6 @@ def _canonical_json(value: object) -> str:
     return json.dumps(cleaned, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"))
 
 
-_SEPARATOR: Final = "\n\n"
-_NATIVE: Final = "tools"
-"""The section that is sent to a model in its own format."""
-_MAX_CACHE_CHARS: Final = 1024 * 1024
-
-
 class Section(msgspec.Struct, frozen=True):
     """One part of the prompt, with its name."""
 
@@ -258,10 +256,6 @@ class SystemPrompt(msgspec.Struct, frozen=True):
         none.
         """
         return [[one.name, len(one.text), *(["native"] if one.name == _NATIVE else [])] for one in self.sections]
-
-
-_cache: Final[dict[bytes, SystemPrompt]] = {}
-_lock: Final = threading.Lock()
 
 
 def assemble(inputs: PromptInputs) -> SystemPrompt:

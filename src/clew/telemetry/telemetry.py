@@ -40,6 +40,11 @@ if TYPE_CHECKING:
 __all__ = ["Doing", "Telemetry"]
 
 _Attributes: TypeAlias = dict[str, str | int | float | bool | list[str]]
+_MODEL: Final = ("provider", "model")
+_BOUNDS: Final = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
+_MAX_LABEL_SETS: Final = 500
+"""Label sets of one metric. Normally there are few tools and models; invented names must not exhaust memory."""
+_ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 class Doing:
@@ -274,7 +279,6 @@ class _Kind(NamedTuple):
     help: str
 
 
-_MODEL: Final = ("provider", "model")
 _KINDS: Final = {
     "clew_turns_total": _Kind("counter", ("status",), "Ended turns by status."),
     "clew_turn_seconds": _Kind("histogram", (), "Duration of turns."),
@@ -289,10 +293,6 @@ _KINDS: Final = {
     "clew_tool_seconds": _Kind("histogram", ("tool",), "Duration of tool calls."),
     "clew_compactions_total": _Kind("counter", ("strategy",), "Compactions by strategy."),
 }
-_BOUNDS: Final = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
-_MAX_LABEL_SETS: Final = 500
-"""Label sets of one metric. Normally there are few tools and models; invented names must not exhaust memory."""
-_ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 class _Metrics:

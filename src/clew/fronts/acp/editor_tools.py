@@ -42,6 +42,11 @@ __all__ = ["editor_tools"]
 
 _TIMEOUT_S: Final = 20.0
 """Time limit for an answer of the editor; files can be read without it."""
+Run = Callable[[Mapping[str, Any], ToolContext], Awaitable[ToolOutput | None]]
+_MAX_BYTES: Final = 1 << 20
+"""Output the editor keeps: the last bytes."""
+_NOT_KNOWN: Final = "the editor did not confirm that it runs the command; its effects are unknown"
+"""The command is not run by clew then: it might run twice."""
 
 
 class _Files:
@@ -76,9 +81,6 @@ class _Files:
         async with asyncio.timeout(_TIMEOUT_S):
             asked = {"sessionId": self._session_id, "path": str(resolved.path), **more}
             return await self._editor.connection.request(method, asked)
-
-
-Run = Callable[[Mapping[str, Any], ToolContext], Awaitable[ToolOutput | None]]
 
 
 class EditorTool:
@@ -182,12 +184,6 @@ def _may_be_text(path: Path) -> bool:
         return True
     except (OSError, ToolFailed):
         return False
-
-
-_MAX_BYTES: Final = 1 << 20
-"""Output the editor keeps: the last bytes."""
-_NOT_KNOWN: Final = "the editor did not confirm that it runs the command; its effects are unknown"
-"""The command is not run by clew then: it might run twice."""
 
 
 async def _run_in_terminal(

@@ -25,6 +25,27 @@ __all__ = ["UpdateSender", "describe_call"]
 log = logging.getLogger("clew.acp")
 _MAX_CALLS: Final = 10_000
 _TEXTS: Final = {"text": "agent_message_chunk", "reasoning": "agent_thought_chunk"}
+_KINDS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("read", "ls", "recall", "skill"), "read"),
+    **dict.fromkeys(("write", "edit"), "edit"),
+    **dict.fromkeys(("grep", "glob"), "search"),
+    "bash": "execute",
+    "web_fetch": "fetch",
+    **dict.fromkeys(("todo", "question"), "think"),
+}
+_STATUSES: Final[Mapping[str, str]] = {
+    "input-streaming": "pending",
+    "approval-requested": "pending",
+    "input-available": "in_progress",
+    "approval-responded": "in_progress",
+    "output-available": "completed",
+    "output-error": "failed",
+    "output-denied": "failed",
+}
+_ABOUT: Final = ("path", "command", "pattern", "url", "question", "query", "name", "description", "prompt")
+"""The arguments that can stand in a title; the first one present is used."""
+_MAX_TITLE: Final = 120
+_HUNK: Final = re.compile(r"@@ -\d+(?:,\d+)? \+(\d+)(?:,\d+)? @@")
 
 
 class UpdateSender:
@@ -166,29 +187,6 @@ class UpdateSender:
         if fields["status"] in ("completed", "failed"):
             self._terminals.pop(key[1], None)
             self._calls[key] = None
-
-
-_KINDS: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("read", "ls", "recall", "skill"), "read"),
-    **dict.fromkeys(("write", "edit"), "edit"),
-    **dict.fromkeys(("grep", "glob"), "search"),
-    "bash": "execute",
-    "web_fetch": "fetch",
-    **dict.fromkeys(("todo", "question"), "think"),
-}
-_STATUSES: Final[Mapping[str, str]] = {
-    "input-streaming": "pending",
-    "approval-requested": "pending",
-    "input-available": "in_progress",
-    "approval-responded": "in_progress",
-    "output-available": "completed",
-    "output-error": "failed",
-    "output-denied": "failed",
-}
-_ABOUT: Final = ("path", "command", "pattern", "url", "question", "query", "name", "description", "prompt")
-"""The arguments that can stand in a title; the first one present is used."""
-_MAX_TITLE: Final = 120
-_HUNK: Final = re.compile(r"@@ -\d+(?:,\d+)? \+(\d+)(?:,\d+)? @@")
 
 
 def describe_call(part: Mapping[str, Any], folder: str | None) -> dict[str, Any]:

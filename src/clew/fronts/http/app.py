@@ -40,6 +40,11 @@ from clew.session.api import Engine
 
 __all__ = ["make_app", "make_endpoints", "make_routes"]
 
+_Handler: TypeAlias = Callable[[Request], Awaitable[Any]]
+_Uploads: TypeAlias = WeakValueDictionary[str | None, asyncio.Lock]
+"""A lock for each owner who uploads a file."""
+_LOOKUPS: Final = {"session_id": "get_session", "schedule_id": "schedules.get", "name": "webhooks.get"}
+
 
 def make_app(
     engine: Engine,
@@ -113,12 +118,6 @@ class _ShutdownGuard:
             await problem(ServerBusy(f"not enough memory for another request: {why}"))(scope, receive, send)
             return
         await self._app(scope, receive, send)
-
-
-_Handler: TypeAlias = Callable[[Request], Awaitable[Any]]
-_Uploads: TypeAlias = WeakValueDictionary[str | None, asyncio.Lock]
-"""A lock for each owner who uploads a file."""
-_LOOKUPS: Final = {"session_id": "get_session", "schedule_id": "schedules.get", "name": "webhooks.get"}
 
 
 class _Endpoint(Route):

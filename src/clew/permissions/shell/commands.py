@@ -69,6 +69,35 @@ _FED: Final = word_set("- /dev/stdin /dev/fd/0 /proc/self/fd/0")
 _PROGRAM: Final = re.compile(r"[A-Za-z0-9_@%+:,./-]+|\[\[?", re.ASCII)
 _NEEDS_QUOTES: Final = re.compile(r"[\s|&;<>()$`\\\"'*?\[\]~#]")
 _GLOB: Final = re.compile(r"[*?\[]")
+# These only read files and print, with any arguments: none of their options writes, runs or evaluates.
+DYNAMIC: Final = word_set(
+    """: basename cat cksum cmp comm cut df dirname du echo egrep expand false fgrep fold grep head ls md5sum nl od
+    paste pwd readlink realpath rev seq sha1sum sha256sum sha512sum sleep stat strings tac tail times tr true wc"""
+)
+# Their arguments change later commands (`export LD_PRELOAD=…`, `alias git=…`, `set -a`), or are evaluated as code, as
+# expressions or as names with a subscript: only an exact rule covers them.
+CHANGING: Final = word_set(
+    """alias bind caller compgen complete compopt declare enable export fc getopts hash history let local mapfile read
+    readarray readonly set shopt typeset unalias unset"""
+)
+# They change the shell or run something that is judged by itself.
+STATEFUL: Final = CHANGING | word_set(
+    ". builtin command dirs disown eval exec logout popd pushd shift source suspend trap ulimit umask"
+)
+# No argument is evaluated but for those in _EVALUATING; each must still be literal.
+LITERAL: Final = word_set("[ [[ bg break cd continue exit fg help jobs kill printf return test type wait")
+_EVALUATING: Final = {
+    "[[": word_set("-eq -ne -lt -le -gt -ge -v -R"),
+    "[": word_set("-v -R"),
+    "test": word_set("-v -R"),
+}
+"""Operators whose operand is an expression or a name with a subscript."""
+_OPTIONS: Final = {"jobs": "x", "printf": "v", "wait": "p"}
+"""Options that run a command or assign to a name, by the letter in a bundle."""
+_PRINTF_ASSIGNMENT: Final = re.compile(r"%[-+ #'0-9.*hjlqtzL]*n")
+"""A conversion of `printf` that assigns to the name in the argument: `printf %n PATH`."""
+_ASSIGNING: Final = word_set("declare export getopts let local mapfile read readarray readonly typeset unset")
+"""They assign to names, whose subscripts are evaluated."""
 
 
 class Command(msgspec.Struct, frozen=True):
@@ -332,38 +361,6 @@ def _quoted(text: str) -> str:
     if text and not _NEEDS_QUOTES.search(text):
         return text
     return "'" + text.replace("'", "'\\''") + "'"
-
-
-# These only read files and print, with any arguments: none of their options writes, runs or evaluates.
-DYNAMIC: Final = word_set(
-    """: basename cat cksum cmp comm cut df dirname du echo egrep expand false fgrep fold grep head ls md5sum nl od
-    paste pwd readlink realpath rev seq sha1sum sha256sum sha512sum sleep stat strings tac tail times tr true wc"""
-)
-# Their arguments change later commands (`export LD_PRELOAD=…`, `alias git=…`, `set -a`), or are evaluated as code, as
-# expressions or as names with a subscript: only an exact rule covers them.
-CHANGING: Final = word_set(
-    """alias bind caller compgen complete compopt declare enable export fc getopts hash history let local mapfile read
-    readarray readonly set shopt typeset unalias unset"""
-)
-# They change the shell or run something that is judged by itself.
-STATEFUL: Final = CHANGING | word_set(
-    ". builtin command dirs disown eval exec logout popd pushd shift source suspend trap ulimit umask"
-)
-# No argument is evaluated but for those in EVALUATING; each must still be literal.
-LITERAL: Final = word_set("[ [[ bg break cd continue exit fg help jobs kill printf return test type wait")
-
-_EVALUATING: Final = {
-    "[[": word_set("-eq -ne -lt -le -gt -ge -v -R"),
-    "[": word_set("-v -R"),
-    "test": word_set("-v -R"),
-}
-"""Operators whose operand is an expression or a name with a subscript."""
-_OPTIONS: Final = {"jobs": "x", "printf": "v", "wait": "p"}
-"""Options that run a command or assign to a name, by the letter in a bundle."""
-_PRINTF_ASSIGNMENT: Final = re.compile(r"%[-+ #'0-9.*hjlqtzL]*n")
-"""A conversion of `printf` that assigns to the name in the argument: `printf %n PATH`."""
-_ASSIGNING: Final = word_set("declare export getopts let local mapfile read readarray readonly typeset unset")
-"""They assign to names, whose subscripts are evaluated."""
 
 
 def is_builtin(name: str) -> bool:

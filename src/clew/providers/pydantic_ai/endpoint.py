@@ -57,6 +57,17 @@ OWN_FORMS: Final[frozenset[EndpointKind]] = frozenset(
 )
 """Kinds with native structured output, also together with tools and in a stream. An OpenAI-compatible server may ignore
 the request for it silently."""
+LONGEST_LINE: Final = 32 * 1024 * 1024
+"""Bytes of one line of a stream. An image in base64 fits; a hundred megabytes do not."""
+LONGEST_ERROR: Final = 256 * 1024
+"""Bytes of the body of an error response that are read."""
+_REMEMBERED: Final = 100
+_LOAD_LIMIT_MS: Final = 10_000.0
+_LONGEST_READ: Final = 600
+"""Seconds. Amazon's library reads in a thread, which a timeout of the caller cannot interrupt."""
+_REGION: Final = re.compile(r"\bbedrock-runtime[.-]([a-z0-9-]+)\.amazonaws\.")
+_NO_KEY: Final = "no-key"
+"""The key for clients that require one if the endpoint needs none."""
 
 
 def how_to_install(kind: EndpointKind) -> str:
@@ -74,20 +85,6 @@ def what_to_install(kind: EndpointKind) -> str | None:
         if not found:
             return how_to_install(kind)
     return None
-
-
-LONGEST_LINE: Final = 32 * 1024 * 1024
-"""Bytes of one line of a stream. An image in base64 fits; a hundred megabytes do not."""
-LONGEST_ERROR: Final = 256 * 1024
-"""Bytes of the body of an error response that are read."""
-
-_REMEMBERED: Final = 100
-_LOAD_LIMIT_MS: Final = 10_000.0
-_LONGEST_READ: Final = 600
-"""Seconds. Amazon's library reads in a thread, which a timeout of the caller cannot interrupt."""
-_REGION: Final = re.compile(r"\bbedrock-runtime[.-]([a-z0-9-]+)\.amazonaws\.")
-_NO_KEY: Final = "no-key"
-"""The key for clients that require one if the endpoint needs none."""
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):

@@ -51,6 +51,9 @@ __all__ = ["EVENT_LOG", "ORIGIN_KEY", "Conversion", "ConvertedSession", "Skipped
 ORIGIN_KEY: Final = "converted_from"
 _VIEWS: Final[tuple[View, ...]] = ("visible", "model", "all")
 replace, astuple = msgspec.structs.replace, msgspec.structs.astuple
+EVENT_LOG: Final = "facts of the event log"
+_PAGE_SIZE: Final = 10_000
+_MAX_NAMED: Final = 20
 
 
 class ConvertedSession(msgspec.Struct, frozen=True):
@@ -232,11 +235,6 @@ def _renamed(messages: Sequence[Message], rename: Rename) -> list[Any]:
         )
         for message in messages
     ]
-
-
-EVENT_LOG: Final = "facts of the event log"
-_PAGE_SIZE: Final = 10_000
-_MAX_NAMED: Final = 20
 
 
 class Skipped(msgspec.Struct, frozen=True):

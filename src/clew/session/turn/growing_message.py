@@ -28,6 +28,13 @@ __all__ = ["FOLD_TURN_MS", "FoldTiming", "GrowingMessage"]
 
 _STARTS: Final = frozenset({c.TextStart, c.ReasoningStart, c.ToolInputStart})
 _PARTLESS: Final = frozenset({c.Start, c.MessageMetadata, c.Finish, c.Abort, c.Error})
+_FOLD_CHARS: Final = 1024
+_FOLD_MS: Final = 1_000
+_FOLD_MS_PER_LONG_TEXT: Final = 5_000
+_LONG_TEXT_CHARS: Final = 64 * 1024
+_FOLD_SHARE: Final = 4
+_FOLD_PATIENCE: Final = 3
+FOLD_TURN_MS: Final = 20
 
 
 class GrowingMessage:
@@ -154,15 +161,6 @@ class GrowingMessage:
     def _part_rows(self, indexes: Iterable[int], now: int) -> tuple[PartRow, ...]:
         found = ((index, *self._parts[index]) for index in indexes)
         return tuple(PartRow(id_, index, self.fold.part(index), at, now) for index, id_, at in found)
-
-
-_FOLD_CHARS: Final = 1024
-_FOLD_MS: Final = 1_000
-_FOLD_MS_PER_LONG_TEXT: Final = 5_000
-_LONG_TEXT_CHARS: Final = 64 * 1024
-_FOLD_SHARE: Final = 4
-_FOLD_PATIENCE: Final = 3
-FOLD_TURN_MS: Final = 20
 
 
 class FoldTiming:

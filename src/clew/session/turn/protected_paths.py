@@ -35,6 +35,11 @@ __all__ = ["Confinement", "ProtectedPaths", "glob_finder", "leads_to"]
 
 
 _OUTSIDE: Final = "a path outside the workspace"
+_MAX_FILES: Final = 200_000
+_MAX_LINKS: Final = 40
+_MAX_ENTRIES: Final = 20_000
+_cached_rules = functools.lru_cache(maxsize=256)(own_rules)
+"""Cached: the rules depend only on the current spellings, which rarely change."""
 
 
 class Confinement:
@@ -90,15 +95,6 @@ def _status_of(path: Path) -> os.stat_result | None:
         return path.lstat()
     except (OSError, ValueError):
         return None
-
-
-_MAX_FILES: Final = 200_000
-_MAX_LINKS: Final = 40
-_MAX_ENTRIES: Final = 20_000
-
-
-_cached_rules = functools.lru_cache(maxsize=256)(own_rules)
-"""Cached: the rules depend only on the current spellings, which rarely change."""
 
 
 class ProtectedPaths:

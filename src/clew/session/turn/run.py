@@ -65,6 +65,14 @@ from clew.transcript.turn import Turn
 
 __all__ = ["MAX_RESUMED", "AcquiredSession", "Resumption", "Run"]
 
+log = logging.getLogger("clew.run")
+MAX_RESUMED: Final = 2
+"""Automatic resumes of a turn after a cut or a restart; a turn that fails each time must end."""
+_GRACE_S = 2.0
+"""Seconds an aborted run waits for the model's connection to close before it settles without it."""
+_NOT_RUN: Final = "the model's answer broke off before this call was complete; it was not run"
+T = TypeVar("T")
+
 
 class Resumption(msgspec.Struct, frozen=True):
     """The input of a resumed waiting turn: its message, the calls to run now, and those that were denied."""
@@ -91,17 +99,6 @@ class AcquiredSession(msgspec.Struct, frozen=True):
     steps: int = 0
     counted: MeasuredLine | None = None
     newest_at: int = 0
-
-
-log = logging.getLogger("clew.run")
-MAX_RESUMED: Final = 2
-"""Automatic resumes of a turn after a cut or a restart; a turn that fails each time must end."""
-_GRACE_S = 2.0
-"""Seconds an aborted run waits for the model's connection to close before it settles without it."""
-
-_NOT_RUN: Final = "the model's answer broke off before this call was complete; it was not run"
-
-T = TypeVar("T")
 
 
 class Run:

@@ -39,6 +39,8 @@ ABSENT: Final = object()
 
 Entries = Mapping[tuple[str, Any], tuple[Any, Any]]
 """The changes of a unit: by table and key, the entry before and after it."""
+_NAMING: Final = frozenset({"messages", "turns", "moves", "calls"})
+"""Tables whose entries name their session."""
 
 
 class SessionValue(msgspec.Struct, eq=True):
@@ -148,10 +150,6 @@ class OwnIds:
     def _part(self, message_id: str, part: PartRow) -> PartRow:
         id_ = derived_id("prt_", self._session_id, f"{message_id}/{part.index}", part.created_at)
         return replace(part, id=id_, data=rename_part(part.data, self))
-
-
-_NAMING: Final = frozenset({"messages", "turns", "moves", "calls"})
-"""Tables whose entries name their session."""
 
 
 class _Table(NamedTuple):

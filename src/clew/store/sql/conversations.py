@@ -49,6 +49,11 @@ from clew.transcript.turn import Step, Tree, Turn
 
 __all__ = ["SqlConversations", "SqlMoment"]
 
+_END: Final = Cursor(2**63 - 1, "")
+_PLAIN: Final = re.compile(r"[ !#-$&-\[\]^`-~]+", re.ASCII)
+"""Characters that appear unescaped in JSON and have no special meaning for ``LIKE``."""
+T = TypeVar("T")
+
 
 class _SqlReplicas(SqlReader):
     """See :class:`clew.store.base.Replicas` for the contract of each method."""
@@ -69,11 +74,6 @@ class _SqlReplicas(SqlReader):
     @reading
     def orphaned_sessions(self, sql: Statements, replica_id: str) -> tuple[str, ...]:
         return tuple(row[0] for row in sql.rows("orphaned_sessions", {"replica_id": replica_id}))
-
-
-_END: Final = Cursor(2**63 - 1, "")
-_PLAIN: Final = re.compile(r"[ !#-$&-\[\]^`-~]+", re.ASCII)
-"""Characters that appear unescaped in JSON and have no special meaning for ``LIKE``."""
 
 
 class _SqlLists(SqlReader):
@@ -145,9 +145,6 @@ def _failed(sql: Statements, among: Collection[str]) -> tuple[str, ...]:
 def _spent(sql: Statements, session_ids: Collection[str]) -> dict[str, Spend]:
     found = sql.rows("load_spend", {"ids": rows.encode(list(session_ids))})
     return {id_: Spend(calls, tokens, nano / NANO, subagents) for id_, calls, tokens, nano, subagents in found}
-
-
-T = TypeVar("T")
 
 
 class SqlConversations(_SqlLists):

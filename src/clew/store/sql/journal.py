@@ -32,6 +32,15 @@ __all__ = ["Mark", "mark_crc", "messages_of", "short_name", "streams_by_name", "
 
 JournalLine = tuple[int, bytes, int | None]
 """A stored row: its number, text and checksum; rows of older files have no checksum."""
+_DAMAGED_MARK: Final = "its mark in the journal is damaged: what came after its stored parts is lost"
+_MAY_HAVE_GAP: Final = "a row of the journal cannot be decoded: this stream may have lost its end"
+_GAP: Final = "a row of the journal cannot be decoded: this stream has lost its end"
+_MAX_FINISHED: Final = 1_024
+_SHORT_PREFIX: Final = "~"
+"""Prefix of a short name. No id contains it."""
+_SHORT_LENGTH: Final = 8
+_Ending: TypeAlias = Callable[[Collection[str]], Iterable[str]]
+"""Returns the ids of all messages that end in one of these."""
 
 
 class Tail(msgspec.Struct):
@@ -117,11 +126,6 @@ def read_tails(lines: Iterable[JournalLine], marks: Iterable[Mark], ending: _End
     return {id_: tail for id_, tail in tails.items() if tail.entries or tail.damage}
 
 
-_DAMAGED_MARK: Final = "its mark in the journal is damaged: what came after its stored parts is lost"
-_MAY_HAVE_GAP: Final = "a row of the journal cannot be decoded: this stream may have lost its end"
-_GAP: Final = "a row of the journal cannot be decoded: this stream has lost its end"
-
-
 def _extend(tail: Tail, mark: Mark, entries: Sequence[JournalEntry]) -> None:
     above = [entry for entry in entries if entry.n > mark.folded_through]
     if not above:
@@ -137,9 +141,6 @@ def _extend(tail: Tail, mark: Mark, entries: Sequence[JournalEntry]) -> None:
         tail.entries += above
         tail.damage = None
     tail.last = above[-1].n
-
-
-_MAX_FINISHED: Final = 1_024
 
 
 class _Row(msgspec.Struct):
@@ -337,14 +338,6 @@ def _ranges(numbers: list[int]) -> list[tuple[int, int]]:
         else:
             ranges.append((n, n))
     return ranges
-
-
-_SHORT_PREFIX: Final = "~"
-"""Prefix of a short name. No id contains it."""
-_SHORT_LENGTH: Final = 8
-
-_Ending: TypeAlias = Callable[[Collection[str]], Iterable[str]]
-"""Returns the ids of all messages that end in one of these."""
 
 
 def short_name(message_id: str) -> str | None:

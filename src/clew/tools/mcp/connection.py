@@ -32,6 +32,16 @@ _BURST_BYTES: Final = 32 * 1024 * 1024
 _BYTES_PER_S: Final = 8 * 1024 * 1024
 _BURST_MESSAGES: Final = 2_000
 _MESSAGES_PER_S: Final = 500
+IDLE_MS: Final = 30 * 60 * 1000
+_MIN_RETRY_MS: Final = 1_000
+_MAX_RETRY_MS: Final = 60_000
+_END_TIMEOUT_S: Final = 5.0
+_PROBE_TIMEOUT_S: Final = 5.0
+_MAX_OVERDUE: Final = 2
+"""Calls in a row that may run out of time before a server that answers other requests is started again."""
+_VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}", re.ASCII)
+T = TypeVar("T")
+Reporter = Callable[[Any], None]
 
 
 class LimitExceeded(Exception):
@@ -65,19 +75,6 @@ class RateLimit:
         self._messages = min(self._messages + passed * _MESSAGES_PER_S, _BURST_MESSAGES) - messages
         if self._bytes < 0 or self._messages < 0:
             raise LimitExceeded("it sends more than a server may")
-
-
-IDLE_MS: Final = 30 * 60 * 1000
-_MIN_RETRY_MS: Final = 1_000
-_MAX_RETRY_MS: Final = 60_000
-_END_TIMEOUT_S: Final = 5.0
-_PROBE_TIMEOUT_S: Final = 5.0
-_MAX_OVERDUE: Final = 2
-"""Calls in a row that may run out of time before a server that answers other requests is started again."""
-_VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}", re.ASCII)
-
-T = TypeVar("T")
-Reporter = Callable[[Any], None]
 
 
 class ResourceListener:

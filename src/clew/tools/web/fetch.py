@@ -32,6 +32,12 @@ __all__ = ["Fetcher", "Limits", "Page", "Resolve", "resolve_name"]
 Resolve: TypeAlias = Callable[[str], Awaitable[Sequence[Address]]]
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _MAX_ADDRESSES: Final = 3
+_MAX_LINE: Final = 16 * 1024
+_MAX_HEADERS: Final = 200
+_MAX_INTERIM: Final = 5
+_PIECE: Final = 64 * 1024
+_STATUS: Final = re.compile(rb"HTTP/1\.[01] ([0-9]{3})(?: (.*))?", re.DOTALL)
+_CHUNK: Final = re.compile(rb"([0-9A-Fa-f]{1,8})[ \t]*(?:;.*)?", re.DOTALL)
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,14 +128,6 @@ class Fetcher:
             except _Unreachable as error:
                 last_error = error
         raise last_error
-
-
-_MAX_LINE: Final = 16 * 1024
-_MAX_HEADERS: Final = 200
-_MAX_INTERIM: Final = 5
-_PIECE: Final = 64 * 1024
-_STATUS: Final = re.compile(rb"HTTP/1\.[01] ([0-9]{3})(?: (.*))?", re.DOTALL)
-_CHUNK: Final = re.compile(rb"([0-9A-Fa-f]{1,8})[ \t]*(?:;.*)?", re.DOTALL)
 
 
 class _Unreachable(ToolFailed):

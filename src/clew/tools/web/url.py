@@ -34,6 +34,13 @@ AddressPolicy: TypeAlias = Callable[[Address], str | None]
 
 _GLOBAL_UNICAST: Final = IPv6Network("2000::/3")
 _ISATAP: Final = (0x00005EFE, 0x02005EFE)
+MAX_URL_CHARS: Final = 4096
+_PORTS: Final = {"http": 80, "https": 443}
+_LABEL: Final = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)", re.ASCII)
+# The last label of a name is never a number, and an address has only one spelling.
+_NUMBER: Final = re.compile(r"[0-9]+|0x[0-9a-f]*", re.ASCII)
+# Characters that need no escape in the request line; a percent sign is taken as part of an escape.
+_SAFE: Final = "/?:@!$&'()*+,;=-._~%[]"
 
 
 # An invalid table raises, and nothing is fetched.
@@ -55,15 +62,6 @@ def public_only(address: Address) -> str | None:
     if (int(address) >> 32) & 0xFFFFFFFF in _ISATAP:
         return "carries an IPv4 address (ISATAP)"
     return None
-
-
-MAX_URL_CHARS: Final = 4096
-_PORTS: Final = {"http": 80, "https": 443}
-_LABEL: Final = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)", re.ASCII)
-# The last label of a name is never a number, and an address has only one spelling.
-_NUMBER: Final = re.compile(r"[0-9]+|0x[0-9a-f]*", re.ASCII)
-# Characters that need no escape in the request line; a percent sign is taken as part of an escape.
-_SAFE: Final = "/?:@!$&'()*+,;=-._~%[]"
 
 
 class Url(msgspec.Struct, frozen=True):

@@ -29,6 +29,22 @@ __all__ = ["FIRST_VERSION", "MIGRATIONS", "SCHEMA_VERSION", "PostgresOptions", "
 
 OLDEST: Final = 15
 """The oldest supported PostgreSQL version."""
+FIRST_VERSION: Final = 20
+"""The version of ``schema.sql`` when PostgreSQL support was added."""
+_LOCK_TIMEOUT_S: Final = 2
+"""How long a migration waits for a table in use: meanwhile all other users of that table wait behind it."""
+_LOCK: Final = 0x636C6577_00
+_FOLDER: Final = resources.files("clew.store.sql").joinpath("postgres/migrations")
+_FILE: Final = re.compile(r"(\d{4})_\w+\.sql")
+MIGRATIONS: Final = {
+    int(name[:4]): name for name in sorted(file.name for file in _FOLDER.iterdir()) if _FILE.match(name)
+}
+SCHEMA_VERSION: Final = max(MIGRATIONS, default=FIRST_VERSION)
+_NAMES: Final = re.findall(r"^CREATE (?:UNIQUE )?(?:TABLE|INDEX) (\w+)", read_sql("postgres/schema.sql"), re.MULTILINE)
+_FIND_NAMES: Final = """
+    SELECT name FROM unnest($1::text[]) WITH ORDINALITY n (name, at) WHERE to_regclass(name) IS NOT NULL ORDER BY at
+"""
+_FIND_COLUMNS: Final = "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass('schema_versions') AND attnum > 0"
 
 
 class PostgresOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,24 +124,6 @@ def _check_server(connection: Connection, url: str, options: PostgresOptions) ->
             f"{where} may lose acknowledged commits in a crash (synchronous_commit = off); turn it on: "
             "ALTER DATABASE … SET synchronous_commit = on"
         )
-
-
-FIRST_VERSION: Final = 20
-"""The version of ``schema.sql`` when PostgreSQL support was added."""
-_LOCK_TIMEOUT_S: Final = 2
-"""How long a migration waits for a table in use: meanwhile all other users of that table wait behind it."""
-_LOCK: Final = 0x636C6577_00
-_FOLDER: Final = resources.files("clew.store.sql").joinpath("postgres/migrations")
-_FILE: Final = re.compile(r"(\d{4})_\w+\.sql")
-MIGRATIONS: Final = {
-    int(name[:4]): name for name in sorted(file.name for file in _FOLDER.iterdir()) if _FILE.match(name)
-}
-SCHEMA_VERSION: Final = max(MIGRATIONS, default=FIRST_VERSION)
-_NAMES: Final = re.findall(r"^CREATE (?:UNIQUE )?(?:TABLE|INDEX) (\w+)", read_sql("postgres/schema.sql"), re.MULTILINE)
-_FIND_NAMES: Final = """
-    SELECT name FROM unnest($1::text[]) WITH ORDINALITY n (name, at) WHERE to_regclass(name) IS NOT NULL ORDER BY at
-"""
-_FIND_COLUMNS: Final = "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass('schema_versions') AND attnum > 0"
 
 
 def _check_version(connection: Connection, url: str) -> int:

@@ -44,6 +44,8 @@ from clew.store.sql.statements import load_queries
 __all__ = ["open_owned"]
 
 logger = logging.getLogger("clew.store")
+_SQL: Final = load_queries("sqlite/columns.sql")
+_TRIGGERS: Final = ("column_changed", "metadata_changed", "column_inserted", "metadata_inserted")
 
 
 def open_owned(path: Path, options: SqliteOptions, clock: Clock, mint: Mint, connect: Connect) -> SqliteStore:
@@ -148,10 +150,6 @@ def _acquire_lock(path: Path, clock: Clock) -> OwnerLock:
         refuse_foreign(path)
 
     return take_ownership(path, path, clock.now_ms(), make=True, check=check)
-
-
-_SQL: Final = load_queries("sqlite/columns.sql")
-_TRIGGERS: Final = ("column_changed", "metadata_changed", "column_inserted", "metadata_inserted")
 
 
 class _Column(NamedTuple):
