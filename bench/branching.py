@@ -57,7 +57,10 @@ async def measure_waits(bench: Bench) -> list[Line]:
         await fill_turns(store, mint, session_id, range(turns))
         last = (await engine.messages(session_id, limit=1))[0].id
         for _ in range(bench.rounds):
-            with mock.patch.object(branch_line, "MAX_TURNS_PER_UNIT", turns), mock.patch.object(branch_plan, "MAX_TURNS_PER_UNIT", turns):
+            with (
+                mock.patch.object(branch_line, "MAX_TURNS_PER_UNIT", turns),
+                mock.patch.object(branch_plan, "MAX_TURNS_PER_UNIT", turns),
+            ):
                 branch, one_branch = await _longest_wait(store, other, engine.branch(session_id, last))
             deletion = store.commit(Unit(branch.id, (DeleteSession(),), sync="power"))
             _, one_deletion = await _longest_wait(store, other, deletion)

@@ -8,7 +8,7 @@ from typing import Any
 
 from bench import talk
 from clew.ids import Mint
-from clew.session.acquire.settle import plan_end
+from clew.session.acquire.acquire import plan_end
 from clew.store.base import Store
 from clew.store.unit import (
     Committed,

@@ -18,7 +18,7 @@ from typing import Any, Literal
 import orjson
 
 from bench import talk
-from clew.store.sql.queries import read_sql
+from clew.store.sql.statements import read_sql
 
 __all__ = ["RawChunks", "RawJournal", "RawStore", "RawWriter", "Sync", "connect", "raw_id"]
 

@@ -31,7 +31,7 @@ if inspect.iscoroutine(result):
     asyncio.run(result)
 """
 WIRE: Final = """
-from clew.providers.pydantic_ai.wires import what_to_install
+from clew.providers.pydantic_ai.endpoint import what_to_install
 import pydantic_ai.models.{0}
 assert what_to_install("{0}") is None
 """

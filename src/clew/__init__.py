@@ -54,15 +54,15 @@ if TYPE_CHECKING:
     from clew.session.api.settings import SettingsShape
     from clew.session.api.turn_stream import TurnStream
     from clew.session.context.compact import Compacted
-    from clew.session.history.files import FileList
     from clew.session.history.report import CompactionReport, RequestReport, StepReport, TurnReport
     from clew.session.history.rewind import Rewound
     from clew.session.history.tree import ReflogEntry, TreeBranch, TreeTurn, TreeView
+    from clew.session.history.views import FileList
     from clew.session.hook_map import HookMap
     from clew.session.hooks import HookContext, HookRefused
     from clew.session.prompt.submission import Submission, TurnOutcome
     from clew.session.turn.calls import ToolCallValue
-    from clew.system_prompt.assemble import Section
+    from clew.system_prompt.sections import Section
     from clew.tools.mcp_tools import ServerState
     from clew.triggers.events import EventList
     from clew.triggers.router import Received
@@ -82,7 +82,7 @@ _LATER = {
     "clew.session.api.prompts": ("SavedPrompt",),
     "clew.session.api.settings": ("SettingsShape",),
     "clew.session.api.turn_stream": ("TurnStream",),
-    "clew.session.history.files": ("FileList",),
+    "clew.session.history.views": ("FileList",),
     "clew.session.history.report": ("CompactionReport", "RequestReport", "StepReport", "TurnReport"),
     "clew.session.history.rewind": ("Rewound",),
     "clew.session.history.tree": ("ReflogEntry", "TreeBranch", "TreeTurn", "TreeView"),
@@ -106,7 +106,7 @@ _LATER = {
     "clew.session.hook_map": ("HookMap",),
     "clew.session.hooks": ("HookContext", "HookRefused"),
     "clew.session.prompt.submission": ("Submission", "TurnOutcome"),
-    "clew.system_prompt.assemble": ("Section",),
+    "clew.system_prompt.sections": ("Section",),
     "clew.tools.mcp_tools": ("ServerState",),
     "clew.triggers.values.schedule": ("Watch",),
 }

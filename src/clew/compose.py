@@ -18,8 +18,7 @@ from clew.clock import Clock, SystemClock
 from clew.config import Config, config_folder, data_folder, default_store_url, load_config
 from clew.convert import convert, explain_type_error
 from clew.errors import InvalidInput, NotSupported
-from clew.live.base import Live
-from clew.live.location import LivePlace, parse_live
+from clew.live.base import Live, LivePlace, parse_live
 from clew.mcp_server import McpServer, read_server
 from clew.platform import NO_FILE_TOOLS, NO_PROGRAMS, WINDOWS
 from clew.session.api import Engine

@@ -21,7 +21,7 @@ try:
     from clew.fronts.http.chat import ApprovalAttempt, Approvals, begin_chat
     from clew.fronts.http.identity import Authenticate, Owner
     from clew.fronts.http.problem import HANDLERS
-    from clew.fronts.http.request_body import parse_raw
+    from clew.fronts.http.request import parse_raw
     from clew.fronts.http.sse import CHAT_HEADERS, SSE_HEADERS, chunk_frames
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] == "starlette":

@@ -20,8 +20,7 @@ from clew.config import CompactionConfig
 from clew.errors import StoreUnavailable
 from clew.fronts.cli.app import run_command
 from clew.session.history.check import check
-from clew.session.history.convert import ORIGIN_KEY, Conversion, convert
-from clew.session.history.convert_shared import Skipped
+from clew.session.history.convert import ORIGIN_KEY, Conversion, Skipped, convert
 from clew.store.sql.sqlite.store import SqliteStore
 from clew.store.unit import STORE_WIDE, PutProjectRules, Unit
 from clew.testing.clock import FakeClock

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from clew.store.sql.marks import short_name
+from clew.store.sql.journal import short_name
 from clew.store.sql.sqlite.migrate import SCHEMA_VERSION
 from clew.store.sql.sqlite.opening import SqliteOptions, open_sqlite
 from clew.transcript.chunk import decode_rows

@@ -11,7 +11,7 @@ import pytest
 
 import clew
 from clew.session.api import Engine
-from clew.session.turn.live_output import LiveOutput
+from clew.session.turn.tool_output import LiveOutput
 from clew.testing.clock import FakeClock
 from clew.testing.scripted import FakeProviders, ScriptedModel, call, say, then
 from clew.transcript import chunk as c

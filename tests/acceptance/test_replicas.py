@@ -14,7 +14,7 @@ import pytest
 import clew
 from clew.config import ReplicaConfig
 from clew.errors import ReplicaAway, SessionBusy
-from clew.session.acquire.settle import BY_USER, GONE, INTERRUPTED
+from clew.session.acquire.acquire import BY_USER, GONE, INTERRUPTED
 from clew.session.api import Engine
 from clew.session.history.check import check
 from clew.store.unit import OpenTurn, Outcome, Unit

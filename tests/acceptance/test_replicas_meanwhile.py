@@ -12,7 +12,7 @@ import pytest
 import clew
 from clew.errors import ClewError, SessionBusy, SessionNotFound
 from clew.live.base import Event
-from clew.session.acquire.settle import GONE
+from clew.session.acquire.acquire import GONE
 from clew.session.api import Engine
 from clew.session.history.check import check
 from clew.session.turn.recorder import Recorder

@@ -11,7 +11,7 @@ import pytest
 
 from clew.session.history.check import check
 from clew.store.files import folder
-from clew.store.files.tables import TABLE_OF
+from clew.store.files.session_value import TABLE_OF
 from clew.testing.scripted import say
 
 from . import jsonl_sessions

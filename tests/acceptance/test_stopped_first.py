@@ -12,7 +12,7 @@ import pytest
 from clew.compaction.context import Context
 from clew.session.context.context_fit import ContextFitter
 from clew.session.prompt.submission import Submission
-from clew.session.turn.acquired_session import AcquiredSession
+from clew.session.turn.run import AcquiredSession
 from clew.session.turn.run_stream import RunStream
 from clew.session.turn.runner import Runner
 from clew.testing.scripted import call, say

@@ -17,7 +17,7 @@ from clew.live.base import Word
 from clew.live.postgres import PostgresLive
 from clew.live.redis import RedisLive
 from clew.session.cluster import remote_stream
-from clew.session.cluster.stream_state import load_stream_state
+from clew.session.cluster.remote_stream import load_stream_state
 from clew.store.base import Store
 from clew.testing.scenario import reduced
 from clew.testing.scripted import Gate, ScriptedModel, call, chunks, cut_after, say, wait

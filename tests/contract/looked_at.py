@@ -8,7 +8,6 @@ import pytest
 
 from clew.compaction.files import touched_files
 from clew.errors import MessageNotFound
-from clew.session.history.files import load_files
 from clew.session.history.lookup import holder_of, words_of_turn
 from clew.session.history.tree import (
     ReflogEntry,
@@ -19,9 +18,9 @@ from clew.session.history.tree import (
     tree_order,
     words_of_summary,
 )
-from clew.session.history.views import load_messages
+from clew.session.history.views import load_files, load_messages
 from clew.store.base import Store, get_session
-from clew.store.history_pages import Holder
+from clew.store.trees import Holder
 from clew.transcript.line import line_messages, line_turns, path_to, turns_before_tail
 from clew.transcript.projection import compaction_tails
 from clew.transcript.turn import Tree

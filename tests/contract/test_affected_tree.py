@@ -18,9 +18,9 @@ from clew.session.head_move import load_move, plan_move, plan_restart
 from clew.session.history.rewind import load_since_rewind
 from clew.session.history.rewind_plan import left_line, plan_undo, tree_after_withdrawal
 from clew.store.base import Store
-from clew.store.paths import PathTurn, join_runs
 from clew.store.sql.sqlite.memory import MemoryStore
 from clew.store.sql.sqlite.opening import open_sqlite
+from clew.store.trees import PathTurn, join_runs
 from clew.store.unit import LinkMessage, OpenTurn, SetHidden, SetTurn, Write
 from clew.transcript.head import Added, restart_turn
 from clew.transcript.line import LineTurn, line_messages, line_turns, path_to

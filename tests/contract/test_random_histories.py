@@ -41,7 +41,7 @@ from clew.store.unit import (
 )
 from clew.testing.clock import FakeClock
 from clew.testing.scribe import MODEL, Scribe, settled, user_row
-from clew.testing.store_suite.views import contents_of
+from clew.testing.store_suite.pages import contents_of
 from clew.transcript.line import line_messages, line_turns
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.model_call import ModelCall

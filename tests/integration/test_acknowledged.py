@@ -19,8 +19,7 @@ from clew.errors import ClewError, StorageFull, StoreUnavailable
 from clew.ids import Mint
 from clew.session.acquire.recovery import recover
 from clew.session.history.check import check
-from clew.store.sql.lost_commits import Loss
-from clew.store.sql.sqlite.commit_counter import CommitCounter, Note, boot_bytes, find_loss, read_notes
+from clew.store.sql.sqlite.commit_counter import CommitCounter, Loss, Note, boot_bytes, find_loss, read_notes
 from clew.store.sql.sqlite.connection import translate
 from clew.store.sql.sqlite.opening import open_sqlite
 from clew.testing.chunks import text

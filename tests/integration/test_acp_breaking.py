@@ -357,7 +357,7 @@ async def test_a_command_that_the_editor_may_have_run_is_not_run_again(
         for answer, runs in ((None, 0), (lambda _: {}, 0), (refuse, 1)):
             if answer is not None:
                 client.answers["terminal/create"] = answer
-                monkeypatch.setattr(sys.modules["clew.fronts.acp.editor_terminal"], "_TIMEOUT_S", 60)
+                monkeypatch.setattr(sys.modules["clew.fronts.acp.editor_tools"], "_TIMEOUT_S", 60)
             assert await client.prompt(session_id, "go") == {"stopReason": "end_turn"}
             assert (tmp_path / "log").exists() == bool(runs)
         told = [one["content"][0]["content"]["text"] for one in client.of("tool_call_update") if "content" in one]

@@ -13,7 +13,7 @@ from clew.errors import ClewError, RowUndecodable, StoreError, StoreUnavailable
 from clew.ids import Mint
 from clew.session.history.check import Problem, check
 from clew.store.base import SessionQuery
-from clew.store.sql.marks import short_name
+from clew.store.sql.journal import short_name
 from clew.testing.chunks import text
 from clew.testing.clock import FakeClock
 from clew.testing.scribe import Scribe

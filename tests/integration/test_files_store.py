@@ -32,12 +32,11 @@ from clew.store.files import folder
 from clew.store.files.cache import SHARED_ENTRIES, TOUCHES
 from clew.store.files.crc import with_check
 from clew.store.files.opening import FilesOptions, open_files
-from clew.store.files.session_value import SessionValue
+from clew.store.files.session_value import TABLES, SessionValue
 from clew.store.files.shared import SHARED
 from clew.store.files.store import FileStore
-from clew.store.files.tables import TABLES
 from clew.store.location import Folder, parse_url
-from clew.store.sql.queries import read_sql
+from clew.store.sql.statements import read_sql
 from clew.store.unit import InsertSession, PatchSession, PutBlob, PutProjectRules, RecordStep, Unit
 from clew.testing.chunks import reply, step, text
 from clew.testing.scribe import MODEL, Scribe

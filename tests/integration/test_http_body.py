@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from clew.fronts.http.request_body import MAX_BODY
+from clew.fronts.http.request import MAX_BODY
 from clew.testing.scripted import say
 from tests.integration.http_client import AsgiClient, served
 

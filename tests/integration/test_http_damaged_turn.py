@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from clew.session.history.check import check
-from clew.session.history.repair import repair
+from clew.session.history.check import check, repair
 from clew.testing.scripted import Gate, call, say, wait
 from tests.integration.http_client import AsgiClient, served, texts
 

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from clew.fronts.http.request_body import MAX_BODY
+from clew.fronts.http.request import MAX_BODY
 from tests.integration.http_client import AsgiClient
 from tests.integration.http_document import document
 from tests.integration.http_fuzzed import BAD_IDS, BODIED, OPERATIONS, bodies, fuzzing, id_of

@@ -12,14 +12,13 @@ from hypothesis import strategies as st
 
 from clew import ids
 from clew.fronts.http.answer import answer
-from clew.fronts.http.app import make_routes
+from clew.fronts.http.app import make_endpoints, make_routes
 from clew.fronts.http.chat import Chat
-from clew.fronts.http.endpoints import make_endpoints
 from clew.fronts.http.handlers import Handlers, Pages
 from clew.fronts.http.identity import Engines
 from clew.fronts.http.openapi import make_document
 from clew.fronts.http.sse import Streams
-from clew.fronts.web.page import load_page
+from clew.fronts.web import load_page
 from clew.testing.clock import FakeClock
 from clew.triggers.values.webhook import key_of
 from tests.integration.http_client import served

@@ -9,7 +9,7 @@ from pathlib import Path
 import clew
 from clew.fronts.http.app import make_app
 from clew.fronts.http.sse import Streams
-from clew.fronts.web.page import load_page
+from clew.fronts.web import load_page
 from tests.integration.http_client import HOST, TOKEN, AsgiClient, served
 
 STRANGER = {"authorization": None}

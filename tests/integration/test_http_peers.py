@@ -21,11 +21,11 @@ import pytest
 import clew
 from clew.config import Config, ServerConfig
 from clew.fronts.http import acceptor
-from clew.fronts.http import request_body as bodies
+from clew.fronts.http import request as bodies
 from clew.fronts.http.app import make_app
 from clew.fronts.http.auth import loopback_hosts
 from clew.fronts.http.serve import Server
-from clew.fronts.web.page import Page, PageFile
+from clew.fronts.web import Page, PageFile
 from clew.session.api import Engine
 from clew.testing.scripted import FakeProviders, ScriptedModel, say
 from clew.triggers.values.signature import sign

@@ -6,7 +6,7 @@ import asyncio
 import json
 import socket
 
-from clew.fronts.web.page import Page, PageFile
+from clew.fronts.web import Page, PageFile
 from clew.testing.scribe import Scribe
 from tests.integration.test_http_peers import AUTH, hosting
 

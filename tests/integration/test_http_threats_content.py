@@ -12,7 +12,7 @@ from urllib.parse import quote
 import pytest
 
 from clew.fronts.http.handlers import MAX_EVENT
-from clew.fronts.http.request_body import MAX_BODY
+from clew.fronts.http.request import MAX_BODY
 from clew.fronts.operations import table
 from clew.live.base import Event
 from clew.providers.registry import ProviderConfig, ProviderRegistry

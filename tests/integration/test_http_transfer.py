@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from clew.fronts.http.request_body import MAX_CHAT_BODY
+from clew.fronts.http.request import MAX_CHAT_BODY
 from clew.store.sql.sqlite import base
 from clew.testing.scripted import say
 from tests.integration.http_client import AsgiClient, served, texts

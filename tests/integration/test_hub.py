@@ -17,8 +17,7 @@ from clew.ids import Mint
 from clew.session.history.check import check
 from clew.session.turn.recorder import Recorder
 from clew.store import unit as u
-from clew.store.commit_batcher import UNITS_PER_FOLD, Answered, CommitBatcher
-from clew.store.commit_hooks import Watched
+from clew.store.commit_batcher import UNITS_PER_FOLD, Answered, CommitBatcher, Watched
 from clew.store.sql.inbox import Inbox, Item
 from clew.store.sql.sqlite.memory import MemoryStore
 from clew.store.sql.sqlite.opening import SqliteOptions, open_sqlite

@@ -15,9 +15,8 @@ from clew.session.acquire.recovery import fold_streams
 from clew.session.history.check import check
 from clew.session.turn.recorder import Recorder
 from clew.store import unit as u
-from clew.store.sql.journal import row_crc
-from clew.store.sql.marks import Mark, mark_crc, short_name
-from clew.store.sql.postgres.stream_journal import StreamJournal
+from clew.store.sql.journal import Mark, mark_crc, row_crc, short_name
+from clew.store.sql.postgres.writer import StreamJournal
 from clew.store.sql.sqlite.opening import open_sqlite
 from clew.store.sql.sqlite.store import SqliteStore
 from clew.testing.chunks import text

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from clew.store.sql.queries import read_sql
+from clew.store.sql.statements import read_sql
 
 pytestmark = pytest.mark.rule("BR-8")
 

@@ -139,7 +139,7 @@ async def test_a_stream_of_changes_that_breaks_off_or_is_gone_is_had_again() -> 
 async def test_a_stream_without_an_end_to_it_ends_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     """More events than a server could have to say; each alone is small."""
     # A slow machine would take in what comes as fast as more of it is allowed.
-    monkeypatch.setattr("clew.tools.mcp.wire._MESSAGES_PER_S", 0)
+    monkeypatch.setattr("clew.tools.mcp.connection._MESSAGES_PER_S", 0)
     noise = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x"}}
     async with telling([f"data: {json.dumps(noise)}\n\n".encode() * 5_000]) as (port, _):
         servers = {"far": {"url": f"http://127.0.0.1:{port}/mcp"}}

@@ -14,10 +14,10 @@ import pytest
 import clew
 from clew.errors import StoreUnavailable
 from clew.session.history.check import check
-from clew.store.sql.queries import read_sql
 from clew.store.sql.sqlite.connection import QUERIES, connect
 from clew.store.sql.sqlite.migrate import MIGRATIONS
 from clew.store.sql.sqlite.names import MADE
+from clew.store.sql.statements import read_sql
 from tests.integration.command_line import Run
 from tests.integration.command_line import run as run
 from tests.integration.test_other_programs import ask, opened, said, told

@@ -22,8 +22,7 @@ from clew.ids import Mint
 from clew.store.base import SessionQuery
 from clew.store.sql.postgres import writer as w
 from clew.store.sql.postgres.connection import PostgresStatements, connect, translate
-from clew.store.sql.postgres.migrate import SCHEMA_VERSION
-from clew.store.sql.postgres.opening import PostgresOptions, open_postgres
+from clew.store.sql.postgres.opening import SCHEMA_VERSION, PostgresOptions, open_postgres
 from clew.store.sql.postgres.store import PostgresStore
 from clew.store.sql.sqlite.opening import open_sqlite
 from clew.store.unit import (

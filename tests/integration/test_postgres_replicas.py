@@ -8,7 +8,7 @@ import pytest
 
 import clew
 from clew.config import ReplicaConfig
-from clew.session.acquire.settle import BY_USER, GONE
+from clew.session.acquire.acquire import BY_USER, GONE
 from clew.store.unit import STORE_WIDE, BeatReplica, Unit
 from clew.testing.scripted import FakeProviders, Gate, ScriptedModel, say, wait
 

@@ -13,10 +13,10 @@ import pytest
 
 import clew
 from clew.session.history.check import check
-from clew.store.sql.queries import load_queries, read_sql
 from clew.store.sql.sqlite import rebuild
 from clew.store.sql.sqlite.connection import QUERIES, connect
 from clew.store.sql.sqlite.opening import open_sqlite
+from clew.store.sql.statements import load_queries, read_sql
 from clew.testing.chunks import reasoning, text, tool_call, tool_output
 from clew.testing.scribe import Scribe
 from clew.transcript.usage import Usage

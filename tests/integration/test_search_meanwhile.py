@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from clew.store import search
-from clew.store.sql import indexing
+from clew.store.sql import search as sql_search
 from clew.store.sql.sqlite import search_index
 from clew.testing.scripted import FakeProviders, ScriptedModel, say
 from tests.integration.http_client import AsgiClient, served
@@ -32,16 +32,16 @@ async def test_a_search_is_answered_before_all_is_indexed_says_so_and_completes_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: int
 ) -> None:
     """One message a transaction: the first answer cannot have all of them."""
-    for home, name in ((search_index, "BATCH"), (indexing, "SOON")):
+    for home, name in ((search_index, "BATCH"), (sql_search, "SOON")):
         monkeypatch.setattr(home, name, 1)
     first_answered = asyncio.Event()
-    index_rest = indexing.Indexing._index_remaining
+    index_rest = sql_search.Indexing._index_remaining
 
-    async def after_the_first_answer(index: indexing.Indexing) -> None:
+    async def after_the_first_answer(index: sql_search.Indexing) -> None:
         await first_answered.wait()
         await index_rest(index)
 
-    monkeypatch.setattr(indexing.Indexing, "_index_remaining", after_the_first_answer)
+    monkeypatch.setattr(sql_search.Indexing, "_index_remaining", after_the_first_answer)
     providers = FakeProviders(ScriptedModel([], otherwise=say("another thimble")))
     async with served(store=stores(tmp_path)[store], providers=providers) as client:
         ids = await talks(client, 4)
@@ -61,7 +61,7 @@ async def test_who_waits_is_answered_with_all_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: int
 ) -> None:
     """Also when another search has left the index half made, and a store closes in the middle of that."""
-    for home, name in ((search_index, "BATCH"), (indexing, "SOON")):
+    for home, name in ((search_index, "BATCH"), (sql_search, "SOON")):
         monkeypatch.setattr(home, name, 1)
     providers = FakeProviders(ScriptedModel([], otherwise=say("another thimble")))
     async with served(store=stores(tmp_path)[store], providers=providers) as client:

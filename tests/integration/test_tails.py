@@ -17,8 +17,7 @@ from clew.session.turn.recorder import Recorder
 from clew.store import unit as u
 from clew.store.base import PendingStream
 from clew.store.sql import journal, tails
-from clew.store.sql.journal import Tail
-from clew.store.sql.marks import Mark, mark_crc
+from clew.store.sql.journal import Mark, Tail, mark_crc
 from clew.store.sql.sqlite.opening import SqliteOptions, open_sqlite
 from clew.store.sql.sqlite.store import SqliteStore
 from clew.store.sql.tails import Tails

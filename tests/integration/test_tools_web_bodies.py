@@ -17,8 +17,8 @@ import pytest
 
 from clew.errors import ToolFailed
 from clew.tools.base import Signal
-from clew.tools.web.address import Address
 from clew.tools.web.fetch import Fetcher
+from clew.tools.web.url import Address
 from tests.integration.website import ZONE, Site, Zone, fetch, in_short, loopback_too, page, site
 from tests.unit.test_tools_support import Permits
 

@@ -19,7 +19,7 @@ from clew.store.sql import rows
 from clew.store.sql.sqlite.connection import SqliteStatements
 from clew.store.sql.sqlite.opening import SqliteOptions, open_sqlite
 from clew.store.sql.sqlite.store import SqliteStore
-from clew.store.sql.turns import Turns
+from clew.store.sql.write_buffer import Turns
 from clew.store.unit import (
     DeleteSession,
     InsertSession,

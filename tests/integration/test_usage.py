@@ -17,7 +17,7 @@ from clew.ids import Mint
 from clew.providers.base import ModelInfo
 from clew.session.api import Engine
 from clew.session.history.convert import convert
-from clew.store.sql import rows, session_pages
+from clew.store.sql import conversations, rows
 from clew.store.sql.statements import Statements
 from clew.store.unit import PatchSession, PutCall, PutProjectRules, Unit
 from clew.testing.chunks import text
@@ -106,13 +106,13 @@ async def test_a_session_shows_what_it_and_its_subagents_have_spent(monkeypatch:
             branch.id: {"calls": 0, "tokens": 0, "cost_usd": 0.0, "subagents": 0},
         }
         asked: list[list[str]] = []
-        load = session_pages._spent
+        load = conversations._spent
 
         def counted(sql: Statements, session_ids: Collection[str]) -> Any:
             asked.append(sorted(session_ids))
             return load(sql, session_ids)
 
-        monkeypatch.setattr(session_pages, "_spent", counted)
+        monkeypatch.setattr(conversations, "_spent", counted)
         listed = (await client.get("/api/sessions")).json()["sessions"]
         assert {one["id"]: one["spend"] for one in listed} == spent
         assert asked == [sorted(spent)]

@@ -12,8 +12,8 @@ import pytest
 
 from clew.tools.base import Signal
 from clew.tools.builtin.web_fetch import make_web_fetch
-from clew.tools.web.address import Address, public_only
 from clew.tools.web.fetch import Fetcher, Limits
+from clew.tools.web.url import Address, public_only
 from tests.unit.test_tools_support import Permits, context_of
 
 LOOPBACK = ip_address("127.0.0.1")

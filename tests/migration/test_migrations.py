@@ -20,9 +20,9 @@ from clew.ids import Mint
 from clew.store.base import SearchHit, SearchPage, SearchQuery
 from clew.store.file_lock import FileLock, _descriptors
 from clew.store.owner import OwnerLock
-from clew.store.sql.queries import read_sql
 from clew.store.sql.sqlite.migrate import APPLICATION_ID, MIGRATIONS, SCHEMA_VERSION, statements
 from clew.store.sql.sqlite.opening import SqliteOptions, open_sqlite
+from clew.store.sql.statements import read_sql
 from clew.store.unit import Committed, DeleteSession, Unit
 from clew.transcript.damage import seal_of
 from clew.triggers.values.ledger import EventQuery, LedgerEvent

@@ -10,9 +10,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from clew.store.sql.postgres import migrate as migrating
+from clew.store.sql.postgres import opening as migrating
 from clew.store.sql.postgres.connection import connect
-from clew.store.sql.postgres.migrate import FIRST_VERSION, MIGRATIONS, SCHEMA_VERSION, migrate
+from clew.store.sql.postgres.opening import FIRST_VERSION, MIGRATIONS, SCHEMA_VERSION, migrate
 from tests.services.postgres import Postgres
 
 pytestmark = [pytest.mark.service, pytest.mark.rule("ST-12", "RP-5")]

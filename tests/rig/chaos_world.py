@@ -16,7 +16,7 @@ from random import Random
 from typing import Final, Literal
 
 import clew
-from clew.store.sql.postgres.migrate import SCHEMA_VERSION
+from clew.store.sql.postgres.opening import SCHEMA_VERSION
 from tests.integration.http_client import SocketClient
 from tests.services.postgres import Postgres
 from tests.services.proxy import Proxy

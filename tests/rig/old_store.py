@@ -6,8 +6,8 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from clew.store.sql.queries import read_sql
 from clew.store.sql.sqlite.migrate import APPLICATION_ID, MIGRATIONS, statements
+from clew.store.sql.statements import read_sql
 
 __all__ = ["make_old_store"]
 

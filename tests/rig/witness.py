@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import clew
 from clew.config import Config
-from clew.session.acquire.settle import GONE, LOST, RESTART
+from clew.session.acquire.acquire import GONE, LOST, RESTART
 from clew.session.history.check import check
 from clew.store.base import Store
 from clew.transcript import chunk as c

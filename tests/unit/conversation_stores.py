@@ -10,8 +10,8 @@ import msgspec
 from clew.ids import Mint
 from clew.session.history.check import check
 from clew.store.base import FullSession, PendingStream, QueuedMessage
+from clew.store.pending_work import with_tail
 from clew.store.sql.sqlite.memory import MemoryStore
-from clew.store.tail import with_tail
 from clew.store.unit import Enqueue, JournalEntry, SetHidden
 from clew.testing.chunks import reasoning, text, tool_call, tool_output
 from clew.testing.clock import FakeClock

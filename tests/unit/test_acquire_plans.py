@@ -8,9 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from clew.session.acquire.acquire import plan_acquire, plan_open
+from clew.session.acquire.acquire import LOST, RESTART, SHUTDOWN, plan_acquire, plan_open, plan_settle
 from clew.session.acquire.loaded_session import CutOff, LoadedSession
-from clew.session.acquire.settle import LOST, RESTART, SHUTDOWN, plan_settle
 from clew.session.prompt.queue import plan_fire
 from clew.store.unit import (
     Dequeue,

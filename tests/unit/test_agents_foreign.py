@@ -9,9 +9,8 @@ import re
 import msgspec
 import pytest
 
-from clew.agents.catalog import builtin_agents
+from clew.agents.catalog import builtin_agents, restrain
 from clew.agents.foreign import OpencodeFile, parse_foreign
-from clew.agents.project_limits import restrain
 from clew.errors import InvalidInput
 from clew.permissions.evaluate import evaluate
 from clew.transcript.rule import Rule, Target

@@ -12,8 +12,7 @@ import pytest
 import clew
 from clew.convert import convert
 from clew.permissions.capabilities import Declared
-from clew.permissions.denied_tools import denies_all
-from clew.permissions.evaluate import Decision, evaluate
+from clew.permissions.evaluate import Decision, denies_all, evaluate
 from clew.tools.base import declared_capabilities
 from clew.tools.builtin import BUILTIN
 from clew.tools.targets import call_targets

@@ -12,7 +12,7 @@ import pytest
 
 import clew
 from clew.fronts.cli import main
-from clew.providers.pydantic_ai.wires import _LIBRARIES
+from clew.providers.pydantic_ai.endpoint import _LIBRARIES
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

@@ -22,8 +22,8 @@ from clew.live.base import EventType
 from clew.providers.demo import DEMO_MODELS
 from clew.session.hooks import CHANGING, OBSERVING
 from clew.store.facts import FactType
-from clew.store.sql.queries import read_sql
 from clew.store.sql.sqlite.migrate import SCHEMA_VERSION
+from clew.store.sql.statements import read_sql
 from clew.testing.chunks import reply, step, text, tool_call
 from clew.testing.clock import FakeClock
 from clew.testing.scribe import Scribe

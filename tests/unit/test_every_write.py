@@ -15,8 +15,8 @@ from clew.store.facts import Fact, FactType, Scope
 from clew.store.files.session_value import SessionValue
 from clew.store.sql.apply import UnitWriter
 from clew.store.sql.log import SqlPresent
-from clew.store.sql.restore import restore
-from clew.store.sql.sqlite.commit_journal import CommitJournal
+from clew.store.sql.sqlite.rebuild import restore
+from clew.store.sql.sqlite.transactions import CommitJournal
 from clew.store.unit import SharedWrite, Write
 from clew.transcript.portable import PortableSession
 

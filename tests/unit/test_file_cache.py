@@ -14,9 +14,9 @@ from clew import safe_read
 from clew.agents.catalog import AgentCatalog
 from clew.errors import InvalidInput
 from clew.safe_read import FileCache, Unreadable, confined, read_contained
-from clew.system_prompt.assemble import _assemble, assemble
 from clew.system_prompt.inputs import Environment, PromptInputs
 from clew.system_prompt.instructions import _load, load_instructions
+from clew.system_prompt.sections import _assemble, assemble
 from clew.system_prompt.skills import SkillCatalog
 from clew.workspace_config import _read, find_workspace_model
 from tests.rounds import rounds

@@ -17,8 +17,7 @@ import pytest
 
 import clew
 from clew.config import Config
-from clew.interop.redact import Redaction
-from clew.interop.secret_patterns import SecretPattern, secret_patterns
+from clew.interop.redact import Redaction, SecretPattern, secret_patterns
 from clew.testing.scripted import FakeProviders, ScriptedModel, say
 from tests.rounds import rounds
 

@@ -14,8 +14,7 @@ import pytest
 import clew
 from clew.errors import InvalidInput, NotSupported, ViewerLagged
 from clew.live import shared
-from clew.live.base import Event, Signal, Status, Word
-from clew.live.location import LivePlace, parse_live, shown_address
+from clew.live.base import Event, LivePlace, Signal, Status, Word, parse_live, shown_address
 from clew.live.postgres import PostgresLive, payloads
 from clew.live.redis import RedisLive
 from clew.live.shared import SharedLive, encode_frame, parse_frame

@@ -193,7 +193,7 @@ def collect(kind: Any, where: str, found: dict[type, str]) -> None:
 
 def test_every_error_is_public() -> None:
     """But for those by which something that is tried again tells itself, and which nobody else sees."""
-    internal = {"SummaryFailed", "SummaryRejected", "Unreachable"}
+    internal = {"SummaryFailed", "SummaryRejected", "_Unreachable"}
     for name in clew.__all__:
         getattr(clew, name)
     kinds, ahead = set(), [clew.ClewError]

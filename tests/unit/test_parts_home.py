@@ -20,10 +20,9 @@ HOMES = {
 }
 EXCEPTIONS = {
     "session/api/sessions.py": "checks the metadata a client gives before there is a session",
-    "interop/known_keys.py": "checks what an import holds, key by key",
+    "interop/validate_import.py": "checks an import key by key, and refuses what readers would pass over",
     "interop/programs/": "formats of other programs, written and read key by key",
     "interop/session_file.py": "the rows of an export as JSON, which are no values yet",
-    "interop/validate_import.py": "refuses what the readers would pass over",
     "providers/base.py": "what a provider says at the end of a call, which is no step yet",
     "store/files/": "formats of other programs, written and read key by key, with what does not fit beside it",
     "transcript/chunk_sanitizer.py": "fields of a chunk that nobody knows",

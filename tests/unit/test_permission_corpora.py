@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from clew.permissions.evaluate import evaluate
 from clew.permissions.match import FileSystem, match, subjects_of
-from clew.permissions.shell.tristate import Certainty
+from clew.permissions.rules import Certainty
 from clew.transcript.rule import Rule, Target, TargetKind
 
 CORPORA = Path(__file__).resolve().parents[1] / "corpora"

@@ -12,7 +12,7 @@ import pytest
 from clew.permissions.approval_rules import offers_for
 from clew.permissions.evaluate import evaluate
 from clew.permissions.rules import own_rules
-from clew.permissions.shell.builtins import CHANGING, LITERAL, STATEFUL, is_builtin
+from clew.permissions.shell.commands import CHANGING, LITERAL, STATEFUL, is_builtin
 from clew.tools.process.environment import environment
 from clew.transcript.rule import Rule
 from tests.unit.permission_values import bash, path

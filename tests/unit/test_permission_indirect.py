@@ -6,8 +6,8 @@ import pytest
 
 from clew.permissions.approval_rules import offers_for
 from clew.permissions.evaluate import evaluate
-from clew.permissions.file_system import FileSystem
 from clew.permissions.match import subjects_of
+from clew.permissions.paths import FileSystem
 from clew.transcript.rule import Rule
 from tests.unit.permission_values import bash
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from clew.permissions.evaluate import Considered, Decision, Judgement, evaluate, strictest
 from clew.permissions.explain import Explanation, Subject, explain
-from clew.permissions.shell.tristate import Certainty
+from clew.permissions.rules import Certainty
 from clew.transcript.rule import Rule, Target
 from tests.unit.permission_values import FILE, Action, bash, decide, path, rule
 

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clew.permissions.evaluate import evaluate
-from clew.permissions.shell import builtins, commands
+from clew.permissions.shell import commands
 from clew.transcript.rule import Rule, Target
 from tests.rounds import rounds
 
@@ -40,7 +40,7 @@ enable -n enable
 def _programs_that_only_print() -> Iterator[None]:
     """The two programs of the rules count as ones that take any argument, as `cat` and `grep` do."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(commands, "DYNAMIC", builtins.DYNAMIC | {"aa", "bb"})
+        patch.setattr(commands, "DYNAMIC", commands.DYNAMIC | {"aa", "bb"})
         yield
 
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from clew.permissions.denied_tools import denies_all
-from clew.permissions.evaluate import evaluate
+from clew.permissions.evaluate import denies_all, evaluate
 from clew.permissions.rules import base_rules, own_rules
 from clew.transcript.rule import Rule, Target
 from tests.rounds import rounds

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import clew.store.sql
-from clew.store.sql.queries import load_queries, read_sql
+from clew.store.sql.statements import load_queries, read_sql
 
 SHARED = Path(clew.store.sql.__file__).parent
 OF_SQLITE = {"adopt.py", "log.py", "lost_commits.py", "restore.py"}

@@ -20,10 +20,19 @@ from hypothesis import strategies as st
 from clew.agents.catalog import builtin_agents
 from clew.errors import InvalidInput
 from clew.providers.base import ToolSchema
-from clew.system_prompt.assemble import Section, SystemPrompt, assemble, digest_system_prompt, sections_of, sent_text
 from clew.system_prompt.environment import collect_environment
 from clew.system_prompt.inputs import Delegate, Environment, GitState, Instruction, PromptInputs, Skill
-from clew.system_prompt.sections import MAX_INSTRUCTION_BYTES, MAX_INSTRUCTIONS_BYTES, SECTIONS
+from clew.system_prompt.sections import (
+    MAX_INSTRUCTION_BYTES,
+    MAX_INSTRUCTIONS_BYTES,
+    SECTIONS,
+    Section,
+    SystemPrompt,
+    assemble,
+    digest_system_prompt,
+    sections_of,
+    sent_text,
+)
 from clew.testing.clock import FakeClock
 from clew.transcript.session import Model
 

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from clew.system_prompt.assemble import assemble
 from clew.system_prompt.inputs import Instruction, PromptInputs
 from clew.system_prompt.instructions import Instructions, load_instructions
-from clew.system_prompt.sections import MAX_INSTRUCTION_BYTES
+from clew.system_prompt.sections import MAX_INSTRUCTION_BYTES, assemble
 
 
 @pytest.fixture

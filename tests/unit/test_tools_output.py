@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clew.tools.media import describe, guess_type, looks_binary
-from clew.tools.output import Spool
+from clew.tools.output import Spool, describe, guess_type, looks_binary
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\x00\x00\x00\rIHDR" + (640).to_bytes(4, "big") + (480).to_bytes(4, "big")
 JPEG = b"\xff\xd8\xff\xe0\x00\x10" + b"\x00" * 14 + b"\xff\xc0\x00\x11\x08" + (32).to_bytes(2, "big") + b"\x00\x40\x03"

@@ -11,9 +11,8 @@ import pytest
 
 from clew.errors import ToolFailed
 from clew.tools.builtin.web_fetch import web_fetch
-from clew.tools.web.address import Address, public_only
 from clew.tools.web.fetch import Fetcher, resolve_name
-from clew.tools.web.url import Url, join_url, parse_url
+from clew.tools.web.url import Address, Url, join_url, parse_url, public_only
 from clew.transcript.rule import Target
 from tests.unit.test_tools_support import Permits
 

@@ -9,7 +9,7 @@ import hmac
 import pytest
 
 from clew.errors import InvalidInput
-from clew.triggers.values.envelope import Trigger, safe_headers
+from clew.triggers.router import Trigger, safe_headers
 from clew.triggers.values.signature import TOLERANCE_S, Scheme, check_secret, is_signed, new_secret, sign
 from clew.triggers.values.webhook import Webhook, delivery_id_of, payload_of
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from clew.transcript.message import MessageRow
 from clew.transcript.metadata import merge, usage_of
-from clew.transcript.rollup import book_message, book_session, sum_usage
+from clew.transcript.model_call import book_message, book_session, sum_usage
 from clew.transcript.session import Model, Session
 from clew.transcript.turn import Step
 from clew.transcript.usage import Usage

@@ -1,7 +1,7 @@
 """Agents defined for Claude Code and opencode: Markdown files, and the ``agent`` map of ``opencode.json``.
 
 Keys with an equivalent are converted; the others are reported. Such a file belongs to a project, so it is limited to
-what a project may define (:mod:`clew.agents.project_limits`). A restriction is never lost: a refusal that clew's rules
+what a project may define (:mod:`clew.agents.catalog`). A restriction is never lost: a refusal that clew's rules
 cannot express is widened, and if that is not possible the agent is skipped.
 """
 

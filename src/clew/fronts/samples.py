@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from clew.errors import InternalError
-from clew.session.acquire.settle import plan_end
+from clew.session.acquire.acquire import plan_end
 from clew.session.api import Engine
 from clew.store import unit as u
 from clew.transcript.damage import seal_of

@@ -13,9 +13,9 @@ from clew.interop.export_sections import Passage, left_out, passages_of
 from clew.transcript import part as p
 from clew.transcript.iso_time import iso
 from clew.transcript.message import MessageRow
+from clew.transcript.model_call import sum_usage
 from clew.transcript.part import Part
 from clew.transcript.portable import PortableSession
-from clew.transcript.rollup import sum_usage
 from clew.transcript.turn import Step
 from clew.transcript.usage import Usage
 from clew.transcript.view import compaction_data

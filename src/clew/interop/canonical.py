@@ -15,8 +15,8 @@ import msgspec
 
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.metadata import SNAPSHOT_KEY
+from clew.transcript.model_call import sum_usage, with_usage
 from clew.transcript.portable import PortableSession, with_bytes
-from clew.transcript.rollup import sum_usage, with_usage
 from clew.transcript.session import Session
 
 __all__ = [

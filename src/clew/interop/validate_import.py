@@ -2,6 +2,9 @@
 
 Every id is matched as a whole, every value is checked, and every reference must have a target. The first error is
 raised with its position.
+
+Parts, metadata and data may have any keys. The values of known ones must have the types that clew writes; other keys
+are not checked, nor are parts of unknown types.
 """
 
 from __future__ import annotations
@@ -11,15 +14,14 @@ import json
 import re
 from collections.abc import Callable, Container, Iterable, Mapping
 from hashlib import sha256
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 
 from clew import ids
-from clew.convert import convert
+from clew.convert import convert, convert_json
 from clew.errors import InvalidId, InvalidInput, UnsupportedValue
 from clew.ids import SessionIdForm
-from clew.interop.known_keys import MessageKeys, StepKeys, TurnKeys, check_keys, check_part, check_tools
 from clew.transcript.message import MessageRow, Role
 from clew.transcript.metadata import (
     MAX_TITLE,
@@ -29,12 +31,14 @@ from clew.transcript.metadata import (
     check_stored_metadata,
     usage_of,
 )
-from clew.transcript.part import output_text
+from clew.transcript.part import COMPACTION_PART, output_text
 from clew.transcript.portable import AT_HOME, PortableSession
-from clew.transcript.session import Session
+from clew.transcript.session import Model, Session
+from clew.transcript.tool_state import ToolState
 from clew.transcript.turn_state import OPEN
 from clew.transcript.usage import Usage
 from clew.transcript.value_check import check_text, check_value
+from clew.transcript.view import Split
 
 __all__ = ["check_portable", "decode_json", "read_record"]
 
@@ -48,6 +52,7 @@ _MESSAGE_ID: Final = functools.partial(ids.check_shared_id, "message")
 _PART_ID: Final = functools.partial(ids.check_shared_id, "part")
 _DIGEST: Final = re.compile("[0-9a-f]{64}", re.ASCII)
 T = TypeVar("T")
+_Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
 
 
 def check_portable(portable: PortableSession) -> None:
@@ -135,7 +140,7 @@ def _check_message(row: MessageRow, session_id: str) -> None:
     if row.session_id != session_id:
         raise _refuse(where, "it belongs to another session")
     check_stored_metadata(row.metadata, OWN_MESSAGE_KEYS, f"{where}: metadata")
-    check_keys(row.metadata, MessageKeys, f"{where}: metadata")
+    _check_keys(row.metadata, _MessageKeys, f"{where}: metadata")
     _check_usage(usage_of(row.metadata), where)
     if not 0 <= broken_off_usd(row.metadata) <= _MAX_COST:
         raise _refuse(where, "what its usage cost is not a sum of money")
@@ -145,7 +150,7 @@ def _check_message(row: MessageRow, session_id: str) -> None:
     for index, part in enumerate(row.parts):
         _check_times(part, f"{where}: part {index}")
         check_value(part.data, f"{where}: part {index}")
-        check_part(part.data, f"{where}: part {index}")
+        _check_part(part.data, f"{where}: part {index}")
 
 
 def _check_turns(portable: PortableSession, messages: Container[str]) -> None:
@@ -162,7 +167,7 @@ def _check_turns(portable: PortableSession, messages: Container[str]) -> None:
         if turn.origin_turn_id is not None:
             _check_id(ids.check_turn_id, turn.origin_turn_id, f"{where}: origin_turn_id")
         check_value(turn.data, f"{where}: data")
-        check_keys(turn.data, TurnKeys, f"{where}: data")
+        _check_keys(turn.data, _TurnKeys, f"{where}: data")
         message_ids = portable.links.get(turn.id, ())
         for message_id in message_ids:
             if message_id not in messages:
@@ -228,7 +233,7 @@ def _check_steps(portable: PortableSession, roles: Mapping[str, Role], turns: Co
         check_value(msgspec.to_builtins(step.model), f"{where}.model")
         check_value([step.finish_reason, step.prompt_digest], where)
         check_value(step.data, f"{where}.data")
-        check_keys(step.data, StepKeys, f"{where}.data")
+        _check_keys(step.data, _StepKeys, f"{where}.data")
 
 
 def _check_usage(usage: Usage, where: str) -> None:
@@ -262,7 +267,7 @@ def _check_digests(portable: PortableSession) -> None:
         if sha256(prompt.body.encode()).hexdigest() != prompt.digest:
             raise _refuse(f"prompts[{index}]", "its text does not match its digest")
         if prompt.digest in tools:
-            check_tools(prompt.body, f"prompts[{index}]")
+            _check_tools(prompt.body, f"prompts[{index}]")
     for index, blob in enumerate(portable.blobs):
         if not _DIGEST.fullmatch(blob.sha256) or sha256(blob.data).hexdigest() != blob.sha256:
             raise _refuse(f"blobs[{index}]", "its bytes do not match their digest")
@@ -309,3 +314,134 @@ def _reads_leniently(data: bytes) -> bool:
         # The number has too many digits, or the nesting is too deep.
         return True
     return True
+
+
+class _MessageKeys(msgspec.Struct):
+    """Known keys of a message's metadata."""
+
+    agent: str | None = None
+    model: Model | str | None = None
+    usage: Usage | None = None
+
+
+class _Section(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """A section of a step's prompt: its name and length, and how it was sent if not as text."""
+
+    name: str
+    length: _Count
+    native: str = ""
+
+
+class _StepKeys(msgspec.Struct):
+    """Known keys of a step's data."""
+
+    prompt: list[_Section] | None = None
+    tools: str | None = None
+    request: str | None = None
+    view: Annotated[list[int | None], msgspec.Meta(min_length=2)] | None = None
+    limits: tuple[int | None, float | None] | None = None
+    sized: tuple[_Count, _Count] | None = None
+
+
+class _TurnKeys(msgspec.Struct):
+    """Known keys of a turn's data."""
+
+    stopped: str | None = None
+    budget_from: _Count = 0
+    error: dict[str, Any] | None = None
+    waiting: list[dict[str, Any]] = []
+    unsent: list[Split] | None = None
+    resumed: _Count | None = None
+    warned: list[str] | None = None
+    reminded: _Count | None = None
+
+
+class _Text(msgspec.Struct):
+    text: str
+
+
+class _File(msgspec.Struct):
+    url: str
+    mediaType: str = ""  # noqa: N815 (the AI SDK's key)
+
+
+class _Approval(msgspec.Struct):
+    id: str | None = None
+    approved: bool | None = None
+    reason: str | None = None
+
+
+class _Call(msgspec.Struct):
+    type: str
+    toolCallId: str  # noqa: N815 (the AI SDK's key)
+    state: ToolState
+    errorText: str | None = None  # noqa: N815 (the AI SDK's key)
+    approval: _Approval | None = None
+
+
+class _DynamicCall(_Call, kw_only=True):
+    toolName: str  # noqa: N815 (the AI SDK's key)
+
+
+class _Done(msgspec.Struct):
+    output: Any
+
+
+class _Failed(msgspec.Struct):
+    errorText: str  # noqa: N815 (the AI SDK's key)
+
+
+class _Summary(msgspec.Struct):
+    summary: str
+    tail_start_id: str | None = None
+    split: Split | None = None
+
+
+class _Compaction(msgspec.Struct):
+    data: _Summary
+
+
+class _Tool(msgspec.Struct):
+    name: str
+    description: str
+    input_schema: dict[str, Any]
+
+
+_PARTS: Final[dict[object, type[Any]]] = {
+    "text": _Text,
+    "reasoning": _Text,
+    "file": _File,
+    "dynamic-tool": _DynamicCall,
+    COMPACTION_PART: _Compaction,
+}
+_ENDS: Final[dict[object, type[Any]]] = {"output-available": _Done, "output-error": _Failed}
+
+
+def _check_keys(value: dict[str, Any], keys: type[Any], where: str) -> None:
+    """Raise ``InvalidInput`` unless the values of known keys have their types."""
+    try:
+        convert(value, keys)
+    except (msgspec.ValidationError, ValueError, OverflowError) as error:
+        raise InvalidInput(f"{where}: {error}", where=where) from error
+
+
+def _check_tools(body: str, where: str) -> None:
+    """Raise ``InvalidInput`` unless a text is the tools of a request as they are stored."""
+    try:
+        convert_json(body, list[_Tool])
+    except (msgspec.DecodeError, RecursionError, ValueError) as error:
+        raise InvalidInput(f"{where}: invalid tool definitions: {error}", where=where) from error
+
+
+def _check_part(data: dict[str, Any], where: str) -> None:
+    """Raise ``InvalidInput`` unless a part of a known type has valid keys."""
+    kind = data.get("type")
+    called = "toolCallId" in data or (isinstance(kind, str) and kind.startswith("tool-"))
+    shape = _PARTS.get(kind) if isinstance(kind, str) else None
+    if shape is None and called:
+        shape = _Call
+    if shape is not None:
+        _check_keys(data, shape, where)
+    state = data.get("state")
+    if called and isinstance(state, str) and state in _ENDS:
+        _check_keys(data, _ENDS[state], where)

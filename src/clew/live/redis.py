@@ -20,8 +20,7 @@ import msgspec
 
 from clew.convert import convert_json
 from clew.errors import IllegalChunk, InvalidInput, NotSupported
-from clew.live.base import Word
-from clew.live.location import shown_address
+from clew.live.base import Word, shown_address
 from clew.live.shared import SharedListening, SharedLive, SharedStream, encode_frame, parse_frame
 from clew.transcript.chunk import Chunk, is_transient
 

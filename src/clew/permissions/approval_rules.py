@@ -17,8 +17,7 @@ import msgspec
 from clew.escape import escape_invisible
 from clew.permissions import globs, hosts, paths
 from clew.permissions.rules import MAX_PATTERN_CHARS
-from clew.permissions.shell.builtins import LITERAL
-from clew.permissions.shell.commands import Command, Parts, is_interpreter, take_apart
+from clew.permissions.shell.commands import LITERAL, Command, Parts, is_interpreter, take_apart
 from clew.permissions.shell.programs.catalog import find_program
 from clew.permissions.shell.tokens import UNKNOWN, Unreadable
 from clew.transcript.rule import Rule, Target

@@ -13,11 +13,10 @@ from typing import Final
 import msgspec
 
 from clew.permissions import globs, hosts, paths
-from clew.permissions.shell.builtins import DYNAMIC, LITERAL
+from clew.permissions.rules import Certainty
 from clew.permissions.shell.command_paths import CommandPaths
-from clew.permissions.shell.commands import Command, only_reads
+from clew.permissions.shell.commands import DYNAMIC, LITERAL, Command, only_reads
 from clew.permissions.shell.tokens import word_set
-from clew.permissions.shell.tristate import Certainty
 from clew.transcript.rule import CAPABILITIES, Capability, Target, TargetKind
 
 __all__ = ["COPYING", "KINDS", "NO_USES", "Declared", "Uses", "grants", "match_command", "uses_of"]

@@ -17,12 +17,13 @@ from typing import Final, Literal
 import msgspec
 
 from clew.permissions.capabilities import Declared, uses_of
-from clew.permissions.match import FileSystem, Subject, literals, match, permission_rank, show_unknown, subjects_of
-from clew.permissions.modes import is_reading, mode_rules
-from clew.permissions.shell.tristate import Certainty
+from clew.permissions.globs import is_everything, literal_count, pieces_of
+from clew.permissions.match import Subject, literals, match, permission_rank, show_unknown, subjects_of
+from clew.permissions.paths import FileSystem
+from clew.permissions.rules import Certainty, is_reading, mode_rules
 from clew.transcript.rule import CAPABILITIES, Mode, Rule, Target
 
-__all__ = ["Action", "Considered", "Decision", "Judgement", "Scope", "evaluate", "strictest"]
+__all__ = ["Action", "Considered", "Decision", "Judgement", "Scope", "denies_all", "evaluate", "strictest"]
 
 Action = Literal["allow", "ask", "deny"]
 Scope = Literal["manifest", "session", "project", "mode"]
@@ -93,7 +94,7 @@ def evaluate(
     ``tool`` is the called tool, if a whole call is decided: a call does not count as reading only by its targets.
     ``workspace`` is the resolved root; relative patterns and redirects start there. ``resolve`` turns the path of a
     redirect into one without links; without it no rule can allow a redirect. For ``home``, ``aliases`` and ``finds``
-    see :class:`~clew.permissions.file_system.FileSystem`. ``attended`` is False if no person can answer: a decision to
+    see :class:`~clew.permissions.paths.FileSystem`. ``attended`` is False if no person can answer: a decision to
     ask becomes a denial. ``declared`` are the capabilities of the tools.
     """
     try:
@@ -269,3 +270,80 @@ def _explain_unmatched(subject: Subject) -> str:
             rule = _COVERS[command.cover]
         why = f"{command.why}, so only {rule} could allow it"
     return "no rule covers it" + (f": {why}" if why else "")
+
+
+def denies_all(
+    permission: str,
+    prefix: str,
+    *,
+    manifest: Sequence[Rule] = (),
+    session: Sequence[Rule] = (),
+    project: Sequence[Rule] = (),
+    mode: Mode = "ask",
+    capability: str | None = None,
+) -> bool:
+    """Return whether the rules deny every plain target of this permission whose value starts with ``prefix``.
+
+    A star at the end of ``permission`` stands for every permission with that start. ``capability`` is the one that all
+    of them certainly need. The result is the one :func:`evaluate` gives for each of these targets; if it depends on the
+    call, it is False: nothing counts as denied that a rule could allow. Read-only sessions are not considered.
+    """
+    pinned = [rule for rule in manifest if rule.pinned and _may_meet(rule, permission, prefix, capability)]
+    if any(_meets_all(rule, permission, prefix, capability) and rule.action == "deny" for rule in pinned):
+        return True
+    if any(rule.action != "deny" for rule in pinned):
+        return False
+    for rules in (session, project, mode_rules(mode), manifest):
+        matches = [
+            (_order(rule, position), rule.action, _meets_all(rule, permission, prefix, capability))
+            for position, rule in enumerate(rules)
+            if _may_meet(rule, permission, prefix, capability)
+        ]
+        denied = max((order for order, action, meets_all in matches if action == "deny" and meets_all), default=None)
+        others = [order for order, action, _ in matches if action != "deny"]
+        if denied is not None:
+            return all(order < denied for order in others)
+        if others:
+            return False
+        # No rule of this scope applies; the next scope decides.
+    return False
+
+
+def _order(rule: Rule, position: int) -> tuple[int, int, int]:
+    if rule.is_general:
+        rank = 3
+    elif rule.permission == "*":
+        rank = 0
+    else:
+        rank = 1 if rule.permission in CAPABILITIES else 2 if rule.permission.endswith("*") else 3
+    return rank, literal_count(rule.pattern), position
+
+
+def _meets_all(rule: Rule, permission: str, prefix: str, capability: str | None) -> bool:
+    """Return whether the rule applies to every such target."""
+    # A star at the end is not part of the name: a rule with a longer name leaves some permissions out.
+    rule_stem, stem = rule.permission.removesuffix("*"), permission.removesuffix("*")
+    if rule.is_general or rule.permission == capability:
+        applies = True
+    elif rule_stem != rule.permission:
+        applies = stem.startswith(rule_stem)
+    else:
+        applies = rule.permission == permission
+    first, *more = pieces_of(rule.pattern)
+    leaves_the_rest_open = bool(more) and not any(more) and prefix.startswith(first)
+    return applies and (leaves_the_rest_open or is_everything(rule.pattern))
+
+
+def _may_meet(rule: Rule, permission: str, prefix: str, capability: str | None) -> bool:
+    applies, stem = rule.permission.removesuffix("*"), permission.removesuffix("*")
+    is_wide, is_kind = applies != rule.permission, stem != permission
+    if not (
+        rule.is_general
+        or rule.permission == capability
+        or applies == stem
+        or (is_wide and stem.startswith(applies))
+        or (is_kind and applies.startswith(stem))
+    ):
+        return False
+    first, *more = pieces_of(rule.pattern)
+    return is_everything(rule.pattern) or first.startswith(prefix) or (bool(more) and prefix.startswith(first))

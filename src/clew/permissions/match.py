@@ -17,14 +17,13 @@ import msgspec
 
 from clew.permissions import globs, hosts, paths
 from clew.permissions.capabilities import COPYING, KINDS, NO_USES, Uses, grants, match_command
-from clew.permissions.file_system import FileSystem
-from clew.permissions.shell.builtins import DYNAMIC, is_builtin
+from clew.permissions.paths import FileSystem
+from clew.permissions.rules import Certainty
 from clew.permissions.shell.command_paths import CommandPaths, LookupBudget, working_folders
-from clew.permissions.shell.commands import Command, only_reads, take_apart
+from clew.permissions.shell.commands import DYNAMIC, Command, is_builtin, only_reads, take_apart
 from clew.permissions.shell.parse import Redirect
 from clew.permissions.shell.programs.catalog import find_program
 from clew.permissions.shell.tokens import UNKNOWN, Unreadable, word_set
-from clew.permissions.shell.tristate import Certainty
 from clew.transcript.rule import CAPABILITIES, Rule, Target
 
 __all__ = ["FileSystem", "Subject", "literals", "match", "permission_rank", "show_unknown", "subjects_of"]

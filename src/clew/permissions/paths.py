@@ -14,13 +14,16 @@ from __future__ import annotations
 import posixpath
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Literal
+
+import msgspec
 
 from clew.permissions.globs import escape, is_everything
 
 __all__ = [
+    "FileSystem",
     "exact_path",
     "is_disjoint",
     "is_relative",
@@ -33,6 +36,23 @@ __all__ = [
     "pattern_names",
     "without_parents",
 ]
+
+
+class FileSystem(msgspec.Struct, frozen=True):
+    """The known facts about the file system; all are optional.
+
+    ``workspace`` is the resolved root. ``resolve`` turns a path into one without links. ``home`` is the value of a
+    tilde in a shell. ``aliases`` returns the other names of a file, by which rules may know it: a second hard link, a
+    folder that is mounted twice. ``finds`` returns the paths that a shell's glob finds behind links and under second
+    names, with ``**`` for every depth, and only folders for a slash at the end; None if there are too many.
+    """
+
+    workspace: str | None = None
+    resolve: Callable[[str], str] | None = None
+    home: str | None = None
+    aliases: Callable[[str], Sequence[str]] | None = None
+    finds: Callable[[str], Sequence[str] | None] | None = None
+
 
 _SPECIAL = "*?["
 _NEGATED = re.compile(r"(?:(?<=/)|^)!\(")

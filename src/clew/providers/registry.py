@@ -33,7 +33,7 @@ from clew.providers.base import (
 from clew.providers.catalog import Catalog, ModelFacts, does_cache, families
 from clew.providers.demo import DEMO, DEMO_MODELS, DemoProvider
 from clew.providers.naming import parse_model
-from clew.providers.pydantic_ai import IDLE_LIMIT_MS, Endpoint, PydanticAIProvider, load_libraries, what_to_install
+from clew.providers.pydantic_ai import Endpoint, PydanticAIProvider, load_libraries, what_to_install
 from clew.transcript.file_rule import UNKNOWN, FileRule
 from clew.transcript.session import Model
 from clew.transcript.usage import Usage
@@ -100,12 +100,10 @@ class ProviderRegistry:
         default_model: str | None = None,
         environ: Mapping[str, str] = os.environ,
         clock: Clock | None = None,
-        idle_limit_ms: float = IDLE_LIMIT_MS,
     ) -> None:
         self._configs = dict(providers or {})
         self._environ = environ
         self._clock = clock or SystemClock()
-        self._idle_limit_ms = idle_limit_ms
         self._made: dict[str, Provider] = {}
         for name, config in self._configs.items():
             if name == DEMO or _NAME.fullmatch(name) is None:
@@ -139,7 +137,7 @@ class ProviderRegistry:
             name = missing.removeprefix("set ")
             raise ProviderFailure(says, kind="auth", cause="no_key", provider_id=provider_id, key_name=name)
         endpoint = self._endpoint(provider_id)
-        made = PydanticAIProvider(endpoint, clock=self._clock, idle_limit_ms=self._idle_limit_ms)
+        made = PydanticAIProvider(endpoint, clock=self._clock)
         return self._made.setdefault(provider_id, made)
 
     def parse(self, named: str | Model | dict[str, Any]) -> Model:

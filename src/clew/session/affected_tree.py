@@ -20,7 +20,7 @@ import msgspec
 
 from clew.errors import RowUndecodable
 from clew.store.base import Moment
-from clew.store.paths import PathTurn
+from clew.store.trees import PathTurn
 from clew.transcript.line import LineTurn, end_of_line
 from clew.transcript.message import MessageRow
 from clew.transcript.projection import CompactionTail

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from clew.live.base import Signal
+from clew.session.acquire.acquire import SHUTDOWN
 from clew.session.acquire.live_sessions import LiveSessions
 from clew.session.acquire.prepare import settle_startable
-from clew.session.acquire.settle import SHUTDOWN
 from clew.session.cluster.heartbeat import Heartbeat
 from clew.session.cluster.remote_stream import LiveStreams
 from clew.session.context.compact import Compacted, prune_idle

@@ -20,9 +20,9 @@ from clew.store import unit as u
 from clew.transcript.line import line_messages
 from clew.transcript.message import MessageRow
 from clew.transcript.metadata import PAUSED_KEY, cancelled, projection_of
+from clew.transcript.model_call import sum_usage
 from clew.transcript.part import COMPACTION_PART
 from clew.transcript.projection import Hidden, compaction_tails, hidden_messages
-from clew.transcript.rollup import sum_usage
 from clew.transcript.session import Session
 from clew.transcript.turn import HeadMove, MoveReason, Tree, Turn, TurnKind, with_parent
 from clew.transcript.usage import Usage

@@ -9,6 +9,10 @@ before them, including journalled chunks that are not folded yet; reading never 
 Reading is split into three contracts, :class:`Conversations`, :class:`Triggers` and :class:`Maintenance`; callers
 ask for the one they need. A store implements all three, and writes. ``clew.testing.store_suite`` verifies an
 implementation.
+
+Each replica has a row with a lease, which every heartbeat extends. All times are the store's clock, never a machine's.
+A lapsed lease is never extended: a replica that finds its lease lapsed rejoins with a new id, and other replicas settle
+what it ran before.
 """
 
 from __future__ import annotations
@@ -22,14 +26,10 @@ import msgspec
 from clew.errors import SessionNotFound, TurnNotFound
 from clew.ids import SessionIdForm
 from clew.store.commit_batcher import Answered, CommitBatcher
-from clew.store.history_pages import HistoryPages
 from clew.store.maintenance import Damage, FullSession, Maintenance, Rebuilt
-from clew.store.paths import Paths
-from clew.store.pending_work import OpenCall, PendingStream, QueuedMessage
-from clew.store.replicas import Replicas
-from clew.store.search import SearchHit, SearchPage, SearchQuery
-from clew.store.session_list import Cursor, SessionPage, SessionQuery, ShownPage
-from clew.store.tail import StreamTail
+from clew.store.pending_work import OpenCall, PendingStream, QueuedMessage, StreamTail
+from clew.store.search import Cursor, SearchHit, SearchPage, SearchQuery, SessionPage, SessionQuery, ShownPage
+from clew.store.trees import HistoryPages, Paths
 from clew.store.unit import Outcome, Unit
 from clew.transcript.line import LineTurn
 from clew.transcript.message import MessageRow
@@ -57,6 +57,8 @@ __all__ = [
     "PendingStream",
     "QueuedMessage",
     "Rebuilt",
+    "Replica",
+    "Replicas",
     "SearchHit",
     "SearchPage",
     "SearchQuery",
@@ -232,6 +234,40 @@ class Conversations(Protocol):
 
     async def load_tail(self, session_id: str, message_id: str) -> StreamTail:
         """Return what the journal holds of this message's stream beyond its parts, without reading the parts."""
+        ...
+
+
+class Replica(msgspec.Struct, frozen=True):
+    """A process that serves the store. ``alive``: its lease was valid when it was read; ``draining``: it starts no new
+    work. ``url`` is its address, where known."""
+
+    id: str
+    url: str | None
+    version: str
+    started_at: int
+    beat_at: int
+    lease_until: int
+    draining: bool
+    alive: bool
+
+
+class Replicas(Protocol):
+    """Reads of the processes that serve a store, and of the sessions that no live process handles."""
+
+    async def find_replica(self, replica_id: str) -> Replica | None: ...
+
+    async def list_replicas(self) -> tuple[Replica, ...]:
+        """Return all replicas that have joined and not left, lapsed ones included, by (started_at, id)."""
+        ...
+
+    async def run_by(self, replica_id: str) -> tuple[str, ...]:
+        """Return the ids of the sessions that this replica runs, according to the store."""
+        ...
+
+    async def orphaned_sessions(self, replica_id: str) -> tuple[str, ...]:
+        """Return the ids of orphaned sessions: those whose runner's lease has lapsed or whose runner has left, those
+        recorded as run by ``replica_id`` itself, and those without a runner that have queued messages and no open
+        turn."""
         ...
 
 

@@ -10,8 +10,7 @@ import msgspec
 
 from clew.store.facts import Fact
 from clew.store.pending_work import PendingStream, QueuedMessage
-from clew.store.search import SearchPage, SearchQuery
-from clew.store.session_list import SessionQuery, ShownPage
+from clew.store.search import SearchPage, SearchQuery, SessionQuery, ShownPage
 from clew.transcript.message import MessageRow
 from clew.transcript.model_call import ModelCall
 from clew.transcript.pruned import Pruned

@@ -14,10 +14,10 @@ from clew.store import unit as u
 from clew.store.base import FullSession, Store
 from clew.transcript.message import MessageRow
 from clew.transcript.metadata import merge
+from clew.transcript.model_call import book_message
 from clew.transcript.packed import PackedRows
 from clew.transcript.portable import Blob, PortableSession, Prompt, Queued, in_order, named_blobs, tree_of
 from clew.transcript.projection import Hidden, compaction_tails, hidden_messages
-from clew.transcript.rollup import book_message
 from clew.transcript.turn import Step
 from clew.transcript.turn_state import OPEN, START
 

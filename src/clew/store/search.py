@@ -1,4 +1,4 @@
-"""Searching: queries, hits, and turning the text a user typed into a query.
+"""Finding sessions and messages: lists of sessions by page, and the search for text that a user typed.
 
 Words are separated by white space, and all of them must match; the last one also matches as a prefix, which ranks
 behind the word itself. Text in double quotes is a phrase. Nothing else is special: every word is quoted before an
@@ -11,18 +11,23 @@ from __future__ import annotations
 import re
 import unicodedata
 from hashlib import blake2b
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
 from clew.errors import InvalidInput
+from clew.transcript.session import Session
 
 __all__ = [
     "MAX_RANKED",
+    "Cursor",
     "SearchHit",
     "SearchPage",
     "SearchPlan",
     "SearchQuery",
+    "SessionPage",
+    "SessionQuery",
+    "ShownPage",
     "excerpt",
     "next_cursor",
     "plan_search",
@@ -33,7 +38,6 @@ MAX_WORDS: Final = 64
 MAX_RANKED: Final = 1_000
 """For a very common word only this many hits, the newest, are ranked."""
 _EXCERPT_CHARS: Final = 60
-
 _PIECE = re.compile(r'"([^"]*)"|([^\s"]+)')
 _CONTROL = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 _CURSOR = re.compile(r"([1-9][0-9]{0,8})-([0-9a-f]{8})")
@@ -42,6 +46,46 @@ _UNSPACED = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
     "\uf900-\ufaff\uff66-\uffdc\U00020000-\U0003ffff]"
 )
+
+
+class Cursor(msgspec.Struct, frozen=True, array_like=True):
+    """The position where a page ended: sessions are listed by (updated_at, id), newest first."""
+
+    updated_at: int
+    id: str
+
+
+class SessionQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """The sessions to list. Archived, ephemeral and subagent sessions are left out unless requested; with ``pinned``
+    all that are not pinned are."""
+
+    limit: int = 50
+    cursor: Cursor | None = None
+    agent: str | None = None
+    workspace: str | None = None
+    parent: str | None = None
+    title: str | None = None
+    kind: Literal["chat", "subagent", "any"] = "chat"
+    archived: bool = False
+    ephemeral: bool = False
+    pinned: bool = False
+    owner: str | None = None
+
+
+class SessionPage(msgspec.Struct, frozen=True):
+    """A page of sessions as a store returns it, with the cursor as a value; ``next`` is None on the last one."""
+
+    sessions: tuple[Session, ...]
+    next: Cursor | None
+
+
+class ShownPage(msgspec.Struct, frozen=True):
+    """A page of sessions with their spend, and which of them have something ``unsettled`` or ``failed``."""
+
+    sessions: tuple[Session, ...]
+    next: Cursor | None
+    unsettled: frozenset[str]
+    failed: frozenset[str] = frozenset()
 
 
 class SearchQuery(msgspec.Struct, frozen=True):

@@ -18,7 +18,7 @@ from clew.errors import InvalidInput
 from clew.front_matter import Scalar, parse_front_matter, split_front_matter
 from clew.safe_read import FileCache, Unreadable, list_contained, read_contained, resolved, shown
 from clew.system_prompt.inputs import Skill, SkillSource
-from clew.system_prompt.text import mark_unseen, one_line
+from clew.system_prompt.sections import mark_unseen, one_line
 
 __all__ = ["MAX_SKILLS", "MAX_SKILL_BYTES", "SkillCatalog", "is_skill_name"]
 

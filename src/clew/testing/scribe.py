@@ -15,9 +15,8 @@ from clew.clock import Clock, SystemClock
 from clew.config import SavePolicy
 from clew.errors import InternalError
 from clew.ids import Mint
-from clew.session.acquire.acquire import plan_open
+from clew.session.acquire.acquire import plan_end, plan_open
 from clew.session.acquire.loaded_session import LoadedSession
-from clew.session.acquire.settle import plan_end
 from clew.session.prompt.admission import assistant_row
 from clew.session.turn.recorder import Recorder
 from clew.store.base import Store, get_session

@@ -1,8 +1,8 @@
-"""Bounded tool outputs: the head, the tail, and a file with all of it.
+"""Bounded tool outputs: the head, the tail, and a file with all of it; bytes that are not text are described.
 
 Memory does not grow with the output: a :class:`Spool` stores the first and the last bytes and writes everything to a
-file in the spill folder once it is longer, up to a limit. Output that is not text is described and written to a file
-in the same way.
+file in the spill folder once it is longer, up to a limit. Output that is not text is written to a file in the same way,
+and described by its detected type, its size and its digest.
 """
 
 from __future__ import annotations
@@ -11,6 +11,9 @@ import codecs
 import hashlib
 import os
 import secrets
+import tomllib
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,10 +23,9 @@ from clew.errors import ToolFailed
 from clew.platform.files import CLOEXEC, NOFOLLOW
 from clew.tools.base import MAX_OUTPUT_CHARS, File, ToolContext, ToolOutput
 from clew.tools.hints import to_plain
-from clew.tools.media import SNIFF_BYTES, describe, looks_binary
 from clew.tools.thread import run_in_thread
 
-__all__ = ["MAX_SPILL_BYTES", "Spool", "fit_text", "to_output"]
+__all__ = ["MAX_SPILL_BYTES", "SNIFF_BYTES", "Spool", "describe", "fit_text", "guess_type", "looks_binary", "to_output"]
 
 MAX_SPILL_BYTES: Final = 100 * 1024 * 1024
 _MAX_CHAR_BYTES: Final = 4
@@ -195,3 +197,56 @@ def _spool(data: bytes, context: ToolContext, stem: str) -> str:
     spool = Spool(context.spill, stem, max_chars=context.max_output_chars)
     spool.write(data)
     return spool.finish()
+
+
+SNIFF_BYTES: Final = 8192
+
+
+@cache
+def _signatures() -> dict[bytes, str]:
+    table = tomllib.loads(files(__package__).joinpath("media.toml").read_text("utf-8"))
+    return {signature.encode("latin-1"): kind for signature, kind in table.items()}
+
+
+def looks_binary(head: bytes) -> bool:
+    """Return whether bytes are not text: they contain a NUL, or more than a tenth is not UTF-8."""
+    head = head[:SNIFF_BYTES]
+    if b"\x00" in head:
+        return True
+    text = head.decode("utf-8", "replace")
+    return text.count("\ufffd") * 10 > len(text) + 30
+
+
+def guess_type(head: bytes) -> str:
+    """Return the type the first bytes indicate."""
+    if head[:4] == b"RIFF":
+        return {b"WEBP": "WebP image", b"WAVE": "WAV audio", b"AVI ": "AVI video"}.get(head[8:12], "RIFF data")
+    if head[4:8] == b"ftyp":
+        return "MP4 video or HEIF image"
+    if head[257:262] == b"ustar":
+        return "tar archive"
+    return next((kind for signature, kind in _signatures().items() if head.startswith(signature)), "unknown type")
+
+
+def describe(what: str, head: bytes, size: int, sha256: str | None) -> str:
+    """Return a line that replaces bytes the model could not read."""
+    type_ = guess_type(head)
+    if pixels := _pixels(head):
+        type_ += f", {pixels[0]} × {pixels[1]} pixels"
+    digest = f"sha256 {sha256}" if sha256 else "too large for a digest"
+    return f"{what}: {type_}, {size:,} bytes, {digest}; its content is not text and is not shown"
+
+
+def _pixels(head: bytes) -> tuple[int, int] | None:
+    if head.startswith(b"\x89PNG\r\n\x1a\n") and head[12:16] == b"IHDR" and len(head) >= 24:
+        return int.from_bytes(head[16:20], "big"), int.from_bytes(head[20:24], "big")
+    if head[:4] == b"GIF8" and len(head) >= 10:
+        return int.from_bytes(head[6:8], "little"), int.from_bytes(head[8:10], "little")
+    # JPEG: find the frame header, if the bytes reach it; segments are skipped by their lengths.
+    at = 2 if head[:3] == b"\xff\xd8\xff" else len(head)
+    while at + 9 <= len(head) and head[at] == 0xFF:
+        marker = head[at + 1]
+        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
+            return int.from_bytes(head[at + 7 : at + 9], "big"), int.from_bytes(head[at + 5 : at + 7], "big")
+        at += 2 + int.from_bytes(head[at + 2 : at + 4], "big")
+    return None

@@ -9,7 +9,6 @@ from typing import Literal, get_args
 import msgspec
 
 from clew.errors import InvalidInput
-from clew.transcript.model_call import ModelCall
 
 __all__ = [
     "GROUPINGS",
@@ -22,7 +21,6 @@ __all__ = [
     "add_costs",
     "parse_bound",
     "report",
-    "sum_calls",
 ]
 
 Grouping = Literal["day", "model", "session", "workspace", "owner"]
@@ -73,28 +71,6 @@ class UsageQuery(msgspec.Struct, frozen=True):
     owner: str | None = None
 
 
-def sum_calls(calls: Iterable[ModelCall], query: UsageQuery) -> tuple[UsageGroup, ...]:
-    """Return the sums of the calls a query selects, grouped by key; the group without a key is last."""
-    groups: dict[str | None, list[ModelCall]] = {}
-    for call in calls:
-        in_time = (query.since is None or call.asked_at >= query.since) and (
-            query.until is None or call.asked_at < query.until
-        )
-        if in_time and query.owner in (None, call.owner):
-            groups.setdefault(_key(call, query.by), []).append(call)
-    return tuple(
-        UsageGroup(
-            key=key,
-            calls=len(members),
-            **{name: sum(getattr(call.usage, name) for call in members) for name in members[0].usage.__struct_fields__},
-            cost_usd=add_costs(call.cost_usd for call in members),
-            estimated=sum(call.estimated for call in members),
-            unpriced=sum(call.cost_usd == 0 and call.usage.total > 0 for call in members),
-        )
-        for key, members in sorted(groups.items(), key=lambda one: (one[0] is None, one[0] or ""))
-    )
-
-
 def report(groups: tuple[UsageGroup, ...]) -> UsageReport:
     """Return the groups with their total."""
     sums = {name: sum(getattr(group, name) for group in groups) for name in UsageSums.__struct_fields__}
@@ -122,17 +98,3 @@ def parse_bound(value: int | str | None, *, is_end: bool = False) -> int | None:
 
 def add_costs(costs: Iterable[float]) -> float:
     return sum(round(cost * NANO) for cost in costs) / NANO
-
-
-def _key(call: ModelCall, by: Grouping) -> str | None:
-    match by:
-        case "day":
-            return call.day
-        case "model":
-            return str(call.model)
-        case "session":
-            return call.session_id
-        case "workspace":
-            return call.workspace
-        case "owner":
-            return call.owner

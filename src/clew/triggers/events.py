@@ -12,9 +12,8 @@ from clew.errors import InvalidInput
 from clew.session.host import Host
 from clew.transcript.part import text_part
 from clew.transcript.value_check import check_value
-from clew.triggers.router import MAX_CONTENT, Inbound, Received, Router, Scope
+from clew.triggers.router import MAX_CONTENT, Inbound, Received, Router, Scope, Trigger
 from clew.triggers.values import ledger
-from clew.triggers.values.envelope import Trigger
 from clew.triggers.values.routing import Routing, check_routing
 
 __all__ = ["EventList", "Events"]

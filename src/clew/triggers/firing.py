@@ -14,8 +14,7 @@ from clew.session.acquire.live_sessions import ScheduleMoved
 from clew.session.host import Host
 from clew.store.unit import STORE_WIDE, DropSchedule, Guard, PutSchedule, Refused, ScheduleIs, Unit, Write
 from clew.transcript.part import text_part
-from clew.triggers.router import Inbound, Received, Router
-from clew.triggers.values.envelope import Trigger
+from clew.triggers.router import Inbound, Received, Router, Trigger
 from clew.triggers.values.schedule import WATCH_GAP_MS, Schedule, plan
 
 __all__ = ["Changes", "Firing", "no_schedule"]

@@ -17,9 +17,8 @@ from clew.session.host import Host
 from clew.store.unit import STORE_WIDE, DropWebhook, PutWebhook, Unit, Write
 from clew.transcript.part import text_part
 from clew.transcript.value_check import check_value
-from clew.triggers.router import MAX_CONTENT, Inbound, Received, Router, Scope
+from clew.triggers.router import MAX_CONTENT, Inbound, Received, Router, Scope, Trigger, safe_headers
 from clew.triggers.schedules import check_prompt
-from clew.triggers.values.envelope import Trigger, safe_headers
 from clew.triggers.values.ledger import event_text
 from clew.triggers.values.routing import Routing, check_routing
 from clew.triggers.values.signature import SCHEMES, Scheme, check_secret, is_signed, new_secret, replay_digest, signs_id

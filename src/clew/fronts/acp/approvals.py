@@ -14,9 +14,8 @@ from typing import Any, Final
 import msgspec
 
 from clew.errors import ClewError, Conflict, NotFound
-from clew.fronts.acp.calls import describe_call
 from clew.fronts.acp.rpc import Closed, Connection, Refused
-from clew.fronts.acp.updates import UpdateSender
+from clew.fronts.acp.updates import UpdateSender, describe_call
 from clew.live.base import Waiting
 from clew.session.api import Operations
 from clew.session.turn.answers import Decision

@@ -1,24 +1,29 @@
-"""File tools that work through the editor: ``read`` sees unsaved text, ``write`` and ``edit`` change its buffers.
+"""Tools that work through the editor: ``read`` sees unsaved text, ``write`` and ``edit`` change its buffers, ``bash``
+can run in its terminal.
 
 Names, arguments, targets and permissions are those of clew's own tools, which do the work wherever the editor cannot:
 in sessions that it does not have open (a subagent's, one of the page), for binary files, and when it refuses to read.
-Its terminals are used on request only (``editor_terminal``).
+
+In a terminal of the editor a person can watch a command run and read its output later. Permissions and environment are
+those of clew's own ``bash``. The process belongs to the editor, though: background processes are not ended and there is
+no sandbox. So this is off by default.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import stat
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from clew.errors import ToolFailed
-from clew.fronts.acp.editor_terminal import run_in_terminal
-from clew.fronts.acp.rpc import Closed, Refused
+from clew.fronts.acp.rpc import Closed, Connection, Refused
 from clew.fronts.acp.serve import Editor
-from clew.tools.base import Tool, ToolContext, ToolOutput
+from clew.fronts.acp.session import OpenSession
+from clew.tools.base import DEFAULT_TIMEOUT_MS, Tool, ToolContext, ToolOutput
 from clew.tools.builtin.bash import bash
 from clew.tools.builtin.edit import MAX_EDIT_BYTES, edit, edited_output, plan_edit
 from clew.tools.builtin.read import page_of, read, show_page
@@ -28,7 +33,8 @@ from clew.tools.files.access import open_plain
 from clew.tools.files.change import change_between, change_details, may_show, text_at
 from clew.tools.files.paths import ResolvedPath, judged_path
 from clew.tools.files.walk import StopCheck
-from clew.tools.media import SNIFF_BYTES, looks_binary
+from clew.tools.output import SNIFF_BYTES, Spool, looks_binary
+from clew.tools.process.environment import environment
 from clew.tools.thread import run_in_thread
 from clew.transcript.rule import Target
 
@@ -36,6 +42,11 @@ __all__ = ["editor_tools"]
 
 _TIMEOUT_S: Final = 20.0
 """Time limit for an answer of the editor; files can be read without it."""
+Run = Callable[[Mapping[str, Any], ToolContext], Awaitable[ToolOutput | None]]
+_MAX_BYTES: Final = 1 << 20
+"""Output the editor keeps: the last bytes."""
+_NOT_KNOWN: Final = "the editor did not confirm that it runs the command; its effects are unknown"
+"""The command is not run by clew then: it might run twice."""
 
 
 class _Files:
@@ -70,9 +81,6 @@ class _Files:
         async with asyncio.timeout(_TIMEOUT_S):
             asked = {"sessionId": self._session_id, "path": str(resolved.path), **more}
             return await self._editor.connection.request(method, asked)
-
-
-Run = Callable[[Mapping[str, Any], ToolContext], Awaitable[ToolOutput | None]]
 
 
 class EditorTool:
@@ -114,7 +122,7 @@ def editor_tools(editor: Editor, *, terminals: bool = False) -> list[Tool]:
         opened, connection = editor.sessions.get(context.session_id), editor.connection
         if opened is None or connection is None or not editor.client.terminal:
             return None
-        return await run_in_terminal(connection, opened, args, context)
+        return await _run_in_terminal(connection, opened, args, context)
 
     tools: list[Tool] = [
         EditorTool(read, through(_read)),
@@ -176,3 +184,103 @@ def _may_be_text(path: Path) -> bool:
         return True
     except (OSError, ToolFailed):
         return False
+
+
+async def _run_in_terminal(
+    connection: Connection, opened: OpenSession, args: Mapping[str, Any], context: ToolContext
+) -> ToolOutput | None:
+    """Run the command to its end; None if the editor opens no terminal, so nothing has run."""
+    command, timeout_ms = str(args["command"]), int(args.get("timeout_ms", DEFAULT_TIMEOUT_MS))
+    shell, clean = shutil.which("bash", path="/bin:/usr/bin") or shutil.which("bash"), shutil.which("env")
+    if context.workspace is None or shell is None or clean is None or "\x00" in command:
+        return None
+    # The editor's own environment may hold API keys.
+    variables = [f"{name}={value}" for name, value in environment(os.environ).items()]
+    terminal = _Terminal(connection, opened.id)
+    argv = ["-i", *variables, shell, "--noprofile", "--norc", "-c", "--", command]
+    if not await terminal.open(clean, argv, str(context.workspace)):
+        return None
+    try:
+        await opened.updates.send_terminal(context.call_id, terminal.id)
+        why = await terminal.wait(timeout_ms, context)
+        output, code = await terminal.output()
+    except (Refused, Closed, TimeoutError) as error:
+        raise ToolFailed(f"the editor lost the command's terminal ({error}); its effects are unknown") from error
+    finally:
+        # Also when cancelled: the command must not outlive its call.
+        terminal.end()
+    spool = Spool(context.spill, "bash", max_chars=context.max_output_chars)
+    try:
+        spool.write(output.encode(errors="replace"))
+        shown = await run_in_thread(spool.finish)
+    finally:
+        spool.close()
+    outcome = "; ".join(filter(None, (why, "ended by a signal" if code is None else f"exit code {code}")))
+    if context.signal.aborted:
+        raise ToolFailed(f"the command was aborted ({context.signal.reason or 'no reason given'}); {outcome}")
+    line = "" if shown.endswith("\n") or not shown else "\n"
+    return ToolOutput({"text": f"{shown}{line}[{outcome}]", "exit_code": -1 if code is None else code})
+
+
+class _Terminal:
+    """A terminal of the editor, from its creation to its release."""
+
+    def __init__(self, connection: Connection, session_id: str) -> None:
+        self._connection = connection
+        self._session_id = session_id
+        self._ending: asyncio.Task[None] | None = None
+        self._exited = False
+        self.id = ""
+
+    async def open(self, command: str, args: list[str], cwd: str) -> bool:
+        asked = {"command": command, "args": args, "cwd": cwd, "env": [], "outputByteLimit": _MAX_BYTES}
+        try:
+            made = await self._ask("create", **asked)
+        except Refused:
+            return False
+        except (Closed, TimeoutError) as error:
+            raise ToolFailed(_NOT_KNOWN) from error
+        self.id = str(made.get("terminalId") or "") if isinstance(made, Mapping) else ""
+        if not self.id:
+            raise ToolFailed(_NOT_KNOWN)
+        return True
+
+    async def wait(self, timeout_ms: int, context: ToolContext) -> str:
+        """Wait until the command exits or is killed; return why it was killed, else an empty text."""
+        asked = {"sessionId": self._session_id, "terminalId": self.id}
+        exited = asyncio.ensure_future(self._connection.request("terminal/wait_for_exit", asked))
+        aborted = asyncio.ensure_future(context.signal.wait())
+        try:
+            await asyncio.wait({exited, aborted}, timeout=timeout_ms / 1000, return_when=asyncio.FIRST_COMPLETED)
+            # Exited, or about to be killed: `end` must not kill it again, even if this is cancelled here.
+            self._exited = True
+            if exited.done():
+                exited.result()
+                return ""
+            await self._ask("kill", terminalId=self.id)
+            return "" if aborted.done() else f"timed out after {timeout_ms / 1000:g} s"
+        finally:
+            exited.cancel()
+            aborted.cancel()
+
+    async def output(self) -> tuple[str, int | None]:
+        """Return the output and the exit code, None if a signal ended it."""
+        given = await self._ask("output", terminalId=self.id)
+        given = given if isinstance(given, Mapping) else {}
+        status = given.get("exitStatus")
+        code = status.get("exitCode") if isinstance(status, Mapping) else None
+        cut = "[the beginning is not shown]\n" if given.get("truncated") is True else ""
+        return f"{cut}{given.get('output') or ''}", code if isinstance(code, int) else None
+
+    def end(self) -> None:
+        self._ending = asyncio.create_task(self._end())
+        self._ending.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    async def _end(self) -> None:
+        if not self._exited:
+            await self._ask("kill", terminalId=self.id)
+        await self._ask("release", terminalId=self.id)
+
+    async def _ask(self, what: str, **params: Any) -> Any:
+        async with asyncio.timeout(_TIMEOUT_S):
+            return await self._connection.request(f"terminal/{what}", {"sessionId": self._session_id, **params})

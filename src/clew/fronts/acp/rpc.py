@@ -2,14 +2,20 @@
 
 The SDK's own connection is not used: it ignores a line that is not JSON, ends at one that is too long, and sends the
 text of any exception to the peer. Each request runs in a task of its own; messages leave in the order they were sent.
+
+stdin and stdout of the process are reserved for the connection: from then on prints go to stderr, and stdin is empty
+for other code and for child processes.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
+import os
 import re
+import threading
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeAlias
 
@@ -17,8 +23,9 @@ import msgspec
 
 from clew.convert import convert_json
 from clew.errors import ClewError, Invalid, NotFound
+from clew.tools.thread import run_in_thread
 
-__all__ = ["Answer", "Closed", "Connection", "Refused"]
+__all__ = ["Answer", "Closed", "Connection", "Refused", "own_stdio"]
 
 log = logging.getLogger("clew.acp")
 
@@ -348,3 +355,49 @@ def refusal_of(error: ClewError) -> Refused:
     code = NOT_FOUND if isinstance(error, NotFound) else INVALID_PARAMS if isinstance(error, Invalid) else INTERNAL
     ids = {name: value for name, value in error.ids.items() if isinstance(value, str | int)}
     return Refused(code, str(error), {"code": error.code, **ids})
+
+
+_PIECE = 1 << 16
+
+
+def own_stdio() -> tuple[Read, Write]:
+    """Return the read and write functions. The descriptors are not restored: prints at interpreter exit are no messages
+    either."""
+    loop = asyncio.get_running_loop()
+    given, out = os.dup(0), os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    pieces: asyncio.Queue[bytes] = asyncio.Queue()
+    room = threading.Semaphore(64)
+
+    def pump() -> None:
+        # A daemon thread: an event loop cannot wait for a file or terminal, and a read cannot be cancelled.
+        piece = b"-"
+        while piece:
+            room.acquire()
+            try:
+                piece = os.read(given, _PIECE)
+            except OSError:
+                piece = b""
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(pieces.put_nowait, piece)
+
+    threading.Thread(target=pump, daemon=True, name="clew-acp-stdin").start()
+
+    async def read() -> bytes:
+        piece = await pieces.get()
+        room.release()
+        return piece
+
+    def write_all(data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(out, view) :]
+
+    async def write(data: bytes) -> None:
+        # Not in the loop's executor, which is joined at the end: the peer may never read this.
+        await run_in_thread(write_all, data)
+
+    return read, write

@@ -22,8 +22,7 @@ from clew.fronts.http.answer import no_content
 from clew.fronts.http.identity import Engines
 from clew.fronts.http.log import about_session
 from clew.fronts.http.problem import BadRequest
-from clew.fronts.http.request_body import MAX_CHAT_BODY, parse, parse_raw, read_body
-from clew.fronts.http.request_query import read_query
+from clew.fronts.http.request import MAX_CHAT_BODY, parse, parse_raw, read_body, read_query
 from clew.fronts.http.sse import CHAT_HEADERS, EventStream, Streams, chunk_frames
 from clew.fronts.operations.runs import MAX_PARTS, AttachQuery, ChatBody
 from clew.ids import is_alias

@@ -21,14 +21,13 @@ from clew.fronts.http.auth import Failures
 from clew.fronts.http.identity import Engines
 from clew.fronts.http.openapi import make_document
 from clew.fronts.http.problem import RateLimited, problem
-from clew.fronts.http.request_body import read_body, read_bytes
-from clew.fronts.http.request_query import read_query
+from clew.fronts.http.request import read_body, read_bytes, read_query
 from clew.fronts.http.sse import EventStream, Streams, closing, frame
 from clew.fronts.operations.operation import Nothing
 from clew.fronts.operations.results import Health, ServerShape, SessionList, show_session
 from clew.fronts.operations.sessions import ExportQuery
 from clew.fronts.samples import fill
-from clew.fronts.web.page import Page, PageFile
+from clew.fronts.web import Page, PageFile
 from clew.interop.formats import FORMATS
 from clew.session.api import Engine
 from clew.transcript.session import Session

@@ -2,7 +2,7 @@
 
 A request head arrives before any token, so its size and duration are limited before it is parsed. A connection is also
 closed when it stays idle, keeps sending a body after its response, or never reads its response without having sent a
-valid token. Bodies have their own limits, in :mod:`clew.fronts.http.request_body`. Malformed HTTP is answered with a
+valid token. Bodies have their own limits, in :mod:`clew.fronts.http.request`. Malformed HTTP is answered with a
 problem document, like every other error.
 """
 

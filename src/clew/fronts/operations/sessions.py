@@ -22,7 +22,7 @@ from clew.interop import ExportFormat
 from clew.interop.programs.import_report import Arrival, Program
 from clew.interop.session_file import MAX_FILE_BYTES
 from clew.permissions.rules import MAX_PATTERN_CHARS, MAX_RULES
-from clew.session.history.files import FileList
+from clew.session.history.views import FileList
 from clew.store.base import SearchPage
 from clew.transcript.message import Message
 from clew.transcript.rule import KeptRule, Mode

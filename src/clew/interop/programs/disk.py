@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -54,18 +54,18 @@ class SessionPreview(msgspec.Struct, frozen=True, kw_only=True):
     problem: str | None = None
 
 
-def default_location(program: Program, env: Mapping[str, str] = os.environ) -> Path:
+def default_location(program: Program) -> Path:
     """Return the folder where a program stores its sessions."""
-    home = Path(env.get("HOME") or Path.home())
+    home = Path(os.environ.get("HOME") or Path.home())
     match program:
         case "claude-code":
-            return Path(env.get("CLAUDE_CONFIG_DIR") or home / ".claude") / "projects"
+            return Path(os.environ.get("CLAUDE_CONFIG_DIR") or home / ".claude") / "projects"
         case "codex":
-            return Path(env.get("CODEX_HOME") or home / ".codex")
+            return Path(os.environ.get("CODEX_HOME") or home / ".codex")
         case "pi":
-            return Path(env.get("PI_CODING_AGENT_DIR") or home / ".pi" / "agent").expanduser() / "sessions"
+            return Path(os.environ.get("PI_CODING_AGENT_DIR") or home / ".pi" / "agent").expanduser() / "sessions"
         case "opencode":
-            return Path(env.get("XDG_DATA_HOME") or home / ".local" / "share") / "opencode"
+            return Path(os.environ.get("XDG_DATA_HOME") or home / ".local" / "share") / "opencode"
 
 
 def find_sessions(program: Program, path: Path | None = None) -> list[DiscoveredSession]:

@@ -13,7 +13,7 @@ import orjson
 
 from clew.errors import InvalidInput
 from clew.interop.programs.foreign import read_json
-from clew.interop.programs.opencode_rows import SPOKEN, older_messages
+from clew.interop.programs.opencode import SPOKEN, older_messages
 
 __all__ = ["find_opencode", "read_opencode_session"]
 

@@ -18,9 +18,9 @@ from typing import Final
 import msgspec
 
 from clew.permissions import paths
-from clew.permissions.file_system import FileSystem
+from clew.permissions.paths import FileSystem
+from clew.permissions.rules import Certainty
 from clew.permissions.shell.tokens import UNKNOWN, Token, word_set
-from clew.permissions.shell.tristate import Certainty
 
 __all__ = ["CommandPaths", "LookupBudget", "working_folders"]
 

@@ -1,8 +1,13 @@
 """The commands of a shell line as rules match them: the text of each, and which rules may cover it.
 
-The text is canonical: one blank between words, and quotes only around a word that needs them, so that a rule for
-``git status`` covers ``git  "status"`` and not a program named ``git status``. Rules that deny or ask also match looser
+The text is canonical: one blank between words, and quotes only around a word that needs them, so that a rule for ``git
+status`` covers ``git  "status"`` and not a program named ``git status``. Rules that deny or ask also match looser
 spellings (no quotes, no folder, lower case), because for them a missed match is the worse mistake.
+
+The builtins of bash evaluate more than its expansions: a subscript (``test -v 'a[$(cmd)]'``), an operand of arithmetic,
+a name that a builtin assigns to. Such an argument must be written out, so a wildcard covers a builtin only where every
+argument is literal. :data:`DYNAMIC` lists the exceptions. A test compares these tables with the builtins of the
+installed bash.
 """
 
 from __future__ import annotations
@@ -13,14 +18,25 @@ from typing import Final, Literal
 
 import msgspec
 
-from clew.permissions.shell.builtins import CHANGING, DYNAMIC, STATEFUL, evaluates, is_builtin
 from clew.permissions.shell.options import examine
 from clew.permissions.shell.parse import Redirect, SimpleCommand, read_line
 from clew.permissions.shell.programs.catalog import find_program
 from clew.permissions.shell.tokens import UNKNOWN, Token, Unreadable, word_set
 from clew.permissions.shell.wrappers import SHELLS, ClosedWrapper, look_inside
 
-__all__ = ["Command", "Cover", "Parts", "is_interpreter", "only_reads", "take_apart"]
+__all__ = [
+    "CHANGING",
+    "DYNAMIC",
+    "LITERAL",
+    "STATEFUL",
+    "Command",
+    "Cover",
+    "Parts",
+    "is_builtin",
+    "is_interpreter",
+    "only_reads",
+    "take_apart",
+]
 
 _MAX_NESTING: Final = 5
 
@@ -53,6 +69,35 @@ _FED: Final = word_set("- /dev/stdin /dev/fd/0 /proc/self/fd/0")
 _PROGRAM: Final = re.compile(r"[A-Za-z0-9_@%+:,./-]+|\[\[?", re.ASCII)
 _NEEDS_QUOTES: Final = re.compile(r"[\s|&;<>()$`\\\"'*?\[\]~#]")
 _GLOB: Final = re.compile(r"[*?\[]")
+# These only read files and print, with any arguments: none of their options writes, runs or evaluates.
+DYNAMIC: Final = word_set(
+    """: basename cat cksum cmp comm cut df dirname du echo egrep expand false fgrep fold grep head ls md5sum nl od
+    paste pwd readlink realpath rev seq sha1sum sha256sum sha512sum sleep stat strings tac tail times tr true wc"""
+)
+# Their arguments change later commands (`export LD_PRELOAD=…`, `alias git=…`, `set -a`), or are evaluated as code, as
+# expressions or as names with a subscript: only an exact rule covers them.
+CHANGING: Final = word_set(
+    """alias bind caller compgen complete compopt declare enable export fc getopts hash history let local mapfile read
+    readarray readonly set shopt typeset unalias unset"""
+)
+# They change the shell or run something that is judged by itself.
+STATEFUL: Final = CHANGING | word_set(
+    ". builtin command dirs disown eval exec logout popd pushd shift source suspend trap ulimit umask"
+)
+# No argument is evaluated but for those in _EVALUATING; each must still be literal.
+LITERAL: Final = word_set("[ [[ bg break cd continue exit fg help jobs kill printf return test type wait")
+_EVALUATING: Final = {
+    "[[": word_set("-eq -ne -lt -le -gt -ge -v -R"),
+    "[": word_set("-v -R"),
+    "test": word_set("-v -R"),
+}
+"""Operators whose operand is an expression or a name with a subscript."""
+_OPTIONS: Final = {"jobs": "x", "printf": "v", "wait": "p"}
+"""Options that run a command or assign to a name, by the letter in a bundle."""
+_PRINTF_ASSIGNMENT: Final = re.compile(r"%[-+ #'0-9.*hjlqtzL]*n")
+"""A conversion of `printf` that assigns to the name in the argument: `printf %n PATH`."""
+_ASSIGNING: Final = word_set("declare export getopts let local mapfile read readarray readonly typeset unset")
+"""They assign to names, whose subscripts are evaluated."""
 
 
 class Command(msgspec.Struct, frozen=True):
@@ -182,7 +227,7 @@ def _cover_by_form(simple: SimpleCommand) -> tuple[Cover, str]:
     if UNKNOWN in program.value or (program.glob and program.value not in ("[", "[[")):
         return "none", "its program is not written out"
     arguments = [word.value for word in simple.words[1:]]
-    if evaluates(program.value, arguments):
+    if _evaluates(program.value, arguments):
         return "none", "an argument may run code or set a variable"
     if _runs_its_input(name, simple.words[1:]):
         written = simple.inputs and not any(UNKNOWN in text for text in simple.inputs)
@@ -316,3 +361,18 @@ def _quoted(text: str) -> str:
     if text and not _NEEDS_QUOTES.search(text):
         return text
     return "'" + text.replace("'", "'\\''") + "'"
+
+
+def is_builtin(name: str) -> bool:
+    return name in STATEFUL or name in LITERAL or name in (":", "echo", "false", "pwd", "times", "true")
+
+
+def _evaluates(program: str, arguments: Sequence[str]) -> bool:
+    """Return whether an argument may be evaluated, so that a substitution can hide in it."""
+    if program in _EVALUATING:
+        return any(argument in _EVALUATING[program] for argument in arguments)
+    if program == "printf" and any(map(_PRINTF_ASSIGNMENT.search, arguments)):
+        return True
+    if program in _OPTIONS:
+        return any(argument.startswith("-") and _OPTIONS[program] in argument for argument in arguments)
+    return program in _ASSIGNING and any("[" in argument for argument in arguments)

@@ -16,8 +16,16 @@ from typing import Final, Literal
 from clew.clock import Clock, SystemClock
 from clew.providers.base import ModelInfo, ModelRequest, ProviderFailure, StepEnd
 from clew.providers.demo import tour
-from clew.providers.demo.calls import Asked, asked_lines
-from clew.providers.demo.reading import compact, newest_words, open_results, request_stamp, sent_tokens, tokens
+from clew.providers.demo.reading import (
+    Asked,
+    asked_lines,
+    compact,
+    newest_words,
+    open_results,
+    request_stamp,
+    sent_tokens,
+    tokens,
+)
 from clew.providers.demo.script import script
 from clew.providers.demo.summary import summarise
 from clew.providers.failure import kind_of_status

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from clew.providers.base import ToolSchema
-from clew.providers.demo.calls import Asked, arguments
-from clew.providers.demo.reading import Result, compact
+from clew.providers.demo.reading import Asked, Result, arguments, compact
 from clew.providers.demo.script import script
 
 __all__ = ["answer", "show_results", "wanted_call"]

@@ -1,4 +1,4 @@
-"""Endpoints of models, with their HTTP and SDK clients.
+"""Endpoints of models, with their HTTP and SDK clients, and the extras of clew that install them.
 
 SDK clients do not retry by themselves (every attempt must be visible in the status) and follow no redirects (a prompt
 must not leave the configured address). They read the environment by themselves; values meant for the vendor's endpoint
@@ -9,24 +9,58 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import importlib
+import importlib.util
 import os
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import msgspec
 
 from clew.providers.base import EndpointKind, repr_without_key
-from clew.providers.pydantic_ai.wires import NEWER_LIMIT
 
-__all__ = ["LONGEST_ERROR", "LONGEST_LINE", "Connection", "Endpoint", "connect", "load_libraries"]
+__all__ = [
+    "LONGEST_ERROR",
+    "LONGEST_LINE",
+    "OPENAI_WIRES",
+    "OWN_FORMS",
+    "Connection",
+    "Endpoint",
+    "connect",
+    "how_to_install",
+    "load_libraries",
+    "what_to_install",
+]
 
+
+_LIBRARIES: Final[dict[EndpointKind, tuple[str, str]]] = {
+    "anthropic": ("anthropic", "models"),
+    "bedrock": ("boto3", "bedrock"),
+    "google": ("google.genai", "google"),
+    "google-cloud": ("google.genai", "google"),
+    "groq": ("groq", "groq"),
+    "mistral": ("mistralai", "mistral"),
+    "xai": ("xai_sdk", "xai"),
+}
+"""The library and the extra."""
+_DEFAULT: Final = ("openai", "models")
+"""The library and the extra of every other kind."""
+
+OPENAI_WIRES: Final[frozenset[EndpointKind]] = frozenset(get_args(EndpointKind)) - frozenset(_LIBRARIES)
+_NEWER_LIMIT: Final[frozenset[EndpointKind]] = frozenset(
+    {"openai", "openai-responses", "openrouter", "cerebras", "crusoe", "meta"}
+)
+"""Kinds with OpenAI's newer name of the output limit, or a name that the library knows."""
+
+OWN_FORMS: Final[frozenset[EndpointKind]] = frozenset(
+    {"anthropic", "openai", "openai-responses", "google", "google-cloud"}
+)
+"""Kinds with native structured output, also together with tools and in a stream. An OpenAI-compatible server may ignore
+the request for it silently."""
 LONGEST_LINE: Final = 32 * 1024 * 1024
 """Bytes of one line of a stream. An image in base64 fits; a hundred megabytes do not."""
 LONGEST_ERROR: Final = 256 * 1024
 """Bytes of the body of an error response that are read."""
-
 _REMEMBERED: Final = 100
 _LOAD_LIMIT_MS: Final = 10_000.0
 _LONGEST_READ: Final = 600
@@ -34,6 +68,23 @@ _LONGEST_READ: Final = 600
 _REGION: Final = re.compile(r"\bbedrock-runtime[.-]([a-z0-9-]+)\.amazonaws\.")
 _NO_KEY: Final = "no-key"
 """The key for clients that require one if the endpoint needs none."""
+
+
+def how_to_install(kind: EndpointKind) -> str:
+    """Return how to install the library of this kind."""
+    return f'run pip install "clew-sessions[{_LIBRARIES.get(kind, _DEFAULT)[1]}]"'
+
+
+def what_to_install(kind: EndpointKind) -> str | None:
+    """Return how to install the library of this kind; None if it is installed. Imports at most a parent package."""
+    for name in ("pydantic_ai", _LIBRARIES.get(kind, _DEFAULT)[0]):
+        try:
+            found = importlib.util.find_spec(name) is not None
+        except ModuleNotFoundError:
+            found = False
+        if not found:
+            return how_to_install(kind)
+    return None
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -165,7 +216,7 @@ def _connect_openai(endpoint: Endpoint, http: Any, options: dict[str, Any]) -> C
         # In the library, ``openai`` means the Responses API.
         kind = "openai-chat" if endpoint.kind == "openai" else endpoint.kind
         provider: Any = infer_provider_class(kind)
-        return _named(kind, provider(openai_client=client), http, None if endpoint.kind in NEWER_LIMIT else profile)
+        return _named(kind, provider(openai_client=client), http, None if endpoint.kind in _NEWER_LIMIT else profile)
     provider = OpenAICompatibleProvider(endpoint.provider_id, openai_client=client)
     return Connection(http.aclose, provider, lambda name: OpenAIChatModel(name, provider=provider, profile=profile))
 

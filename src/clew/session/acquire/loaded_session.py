@@ -7,8 +7,7 @@ import logging
 import msgspec
 
 from clew.errors import RowUndecodable
-from clew.store.base import Moment, PendingStream
-from clew.store.replicas import Replica
+from clew.store.base import Moment, PendingStream, Replica
 from clew.transcript.line import LineTurn, path_to
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.model_call import ModelCall

@@ -8,11 +8,10 @@ from contextlib import asynccontextmanager
 import msgspec
 
 from clew.errors import Conflict, SessionBusy, WaitingForHuman
-from clew.session.acquire.acquire import plan_fence, settle_session
+from clew.session.acquire.acquire import LOST, plan_fence, settle_session
 from clew.session.acquire.live_sessions import LiveSessions
 from clew.session.acquire.loaded_session import LoadedSession, load_session_state
 from clew.session.acquire.recovery import fold_streams
-from clew.session.acquire.settle import LOST
 from clew.session.context.context import MeasuredLine, find_cheap_context
 from clew.session.host import Host
 from clew.session.model_calls import end_interrupted

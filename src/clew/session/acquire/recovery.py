@@ -21,7 +21,7 @@ from clew.session.acquire.loaded_session import load_session_state
 from clew.session.model_calls import Cost, end_interrupted
 from clew.store.base import PendingStream, Store
 from clew.store.deletion import delete_unfinished
-from clew.store.tail import with_tail
+from clew.store.pending_work import with_tail
 from clew.store.unit import MarkFolded, PatchMessage, PatchSession, PutParts, Refused, Unit, Write
 from clew.transcript.damage import DAMAGED
 from clew.transcript.metadata import PAUSED_KEY

@@ -21,7 +21,7 @@ from clew import ids
 from clew.convert import convert_json
 from clew.errors import InvalidInput, SessionBusy
 from clew.session.api.base import EnginePart, check_limit, without_links
-from clew.session.history.repair import plan_accept
+from clew.session.history.check import plan_accept
 from clew.session.history.views import View, load_messages
 from clew.store.base import Cursor, SessionQuery
 from clew.store.deletion import delete_rows
@@ -43,7 +43,7 @@ from clew.transcript.value_check import check_value
 
 # Imports inside functions: compaction code is only loaded when needed, so importing clew stays fast.
 if TYPE_CHECKING:
-    from clew.session.history.files import FileList
+    from clew.session.history.views import FileList
 
 __all__ = ["SessionList", "Sessions"]
 
@@ -264,7 +264,7 @@ class Sessions(EnginePart):
 
         With a ``limit``, only those of that many newest turns; the ``next_cursor`` leads to the turns before them.
         """
-        from clew.session.history.files import load_files
+        from clew.session.history.views import load_files
 
         check_limit(limit)
         through = None if cursor is None else ids.check_turn_id(cursor)

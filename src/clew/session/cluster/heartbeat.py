@@ -20,11 +20,10 @@ from typing import Any, Final
 from clew._version import __version__
 from clew.clock import Timer
 from clew.errors import ClewError, SessionBusy
-from clew.session.acquire.acquire import settle_session
+from clew.session.acquire.acquire import GONE, settle_session
 from clew.session.acquire.live_sessions import LiveSessions
 from clew.session.acquire.loaded_session import load_session_state
 from clew.session.acquire.prepare import prepare_session
-from clew.session.acquire.settle import GONE
 from clew.session.acquire.waiting import status_in
 from clew.session.cluster.lease import LEASE_LOST
 from clew.session.host import Host

@@ -1,7 +1,7 @@
 """The lease: the right of this process to run sessions of a store that other processes also serve.
 
 A store with a single owner needs none: its process has every session, and nothing is written or read for it. On a
-shared store each process has a lease (:mod:`clew.store.replicas`). Acquiring a session is one unit, guarded against
+shared store each process has a lease (:mod:`clew.store.base`). Acquiring a session is one unit, guarded against
 other live leases, that raises the epoch; so the store decides, and the checks here only report the same answer early.
 A run with an outdated epoch cannot write, whether its replica knows that or not.
 """
@@ -12,8 +12,7 @@ from collections.abc import Callable
 
 from clew.errors import ReplicaAway, SessionBusy
 from clew.session.acquire.loaded_session import LoadedSession
-from clew.store.base import Moment
-from clew.store.replicas import Replica
+from clew.store.base import Moment, Replica
 from clew.transcript.session import SessionState
 
 __all__ = ["LEASE_LOST", "Lease"]

@@ -2,7 +2,8 @@
 
 A remote stream is followed once, for all local viewers. It is shown from the store up to the last folded chunk, then
 from the journal, then from the live layer, always by chunk number: durable chunks come first, in order, and once. What
-the live layer loses or delivers late is read from the store; the live layer only makes it faster.
+the live layer loses or delivers late is read from the store, as of one moment, so that stored parts and journal fit
+together; the live layer only makes it faster.
 """
 
 from __future__ import annotations
@@ -12,19 +13,22 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final
 
+import msgspec
+
 from clew.errors import IllegalChunk, ViewerLagged
 from clew.live.base import Batch, Listening, Live, LiveStream, Word
 from clew.live.stream import LocalStream
-from clew.session.cluster.stream_state import StreamState, load_stream_state, load_stream_tail
-from clew.store.base import Store
+from clew.store.base import Moment, Store
 from clew.store.unit import JournalEntry
 from clew.transcript import chunk as c
 from clew.transcript.fold_part import continues
+from clew.transcript.message import MessageRow, shown_message
 from clew.transcript.replay import Diverged, catch_up, named_by_part
 from clew.transcript.stream_cursor import NumberedChunk
-from clew.transcript.turn import ending_of
+from clew.transcript.turn import Turn, ending_of
+from clew.transcript.turn_state import TurnStatus
 
-__all__ = ["LiveStreams"]
+__all__ = ["LiveStreams", "load_stream_state"]
 
 log = logging.getLogger("clew.live")
 _CHECK_S: Final = 1.0
@@ -59,7 +63,7 @@ class LiveStreams:
 class _RemoteStream:
     """A remote stream, see :class:`clew.live.base.LiveStream`; it can only be followed."""
 
-    def __init__(self, streams: LiveStreams, session_id: str, sight: StreamState) -> None:
+    def __init__(self, streams: LiveStreams, session_id: str, sight: _StreamState) -> None:
         self._streams = streams
         self._session_id = session_id
         self._sight = sight
@@ -106,7 +110,7 @@ class _RemoteStream:
 class _RemoteSubscription:
     """The subscription to one remote stream, as long as it has local viewers."""
 
-    def __init__(self, streams: LiveStreams, session_id: str, sight: StreamState) -> None:
+    def __init__(self, streams: LiveStreams, session_id: str, sight: _StreamState) -> None:
         self._streams = streams
         self._session_id = session_id
         self.turn_id, self.epoch = sight.turn.id, sight.epoch
@@ -171,7 +175,7 @@ class _RemoteSubscription:
             return False
         try:
             found = (self._session_id, self.turn_id, self.epoch, word.message_id, self._n)
-            self._take(await load_stream_tail(self._streams.store, *found))
+            self._take(await _load_stream_tail(self._streams.store, *found))
         except Exception as error:
             self._log_failed_read(error)
         return self._n >= word.through
@@ -199,7 +203,7 @@ class _RemoteSubscription:
             self._show(self._ending(sight), None)
             self.is_over = True
 
-    def _catch_up(self, sight: StreamState) -> None:
+    def _catch_up(self, sight: _StreamState) -> None:
         assert sight.message is not None
         stored, shown = (
             [part.data for part in sight.message.parts],
@@ -235,7 +239,7 @@ class _RemoteSubscription:
         """Return a chunk, after the end of the step before it if that came only with what was stored."""
         return [c.FinishStep(), chunk] if isinstance(chunk, c.StartStep) and self._in_step else [chunk]
 
-    def _ending(self, sight: StreamState) -> list[c.Chunk]:
+    def _ending(self, sight: _StreamState) -> list[c.Chunk]:
         """Return how the message ended, as its own terminal chunks would, if those were not received."""
         if self._has_ended:
             return []
@@ -263,3 +267,91 @@ class _RemoteSubscription:
                 self._in_step = isinstance(chunk, c.StartStep)
         self._has_ended = self._has_ended or chunks[-1].__class__ in c.TERMINAL_CHUNKS
         self.begun.set()
+
+
+_ACTIVE: Final = frozenset[TurnStatus]({"running", "retrying", "compacting"})
+
+
+class _StreamState(msgspec.Struct, frozen=True):
+    """The stored state of a turn's message. ``folded`` is the last chunk in its parts; None if unknown.
+
+    ``entries`` are the journaled chunks after it. Without ``message`` nothing of an answer is stored yet.
+    """
+
+    epoch: int
+    turn: Turn
+    asked_id: str | None
+    message: MessageRow | None = None
+    folded: int | None = None
+    entries: tuple[JournalEntry, ...] = ()
+    is_last: bool = True
+
+    @property
+    def runs(self) -> bool:
+        """Return whether a run is still writing this message, in whichever replica."""
+        return self.turn.status in _ACTIVE and self.is_last
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """The metadata that viewers get at the start of the message."""
+        about = {"turn_id": self.turn.id, "user_message_id": self.asked_id}
+        return about if self.message is None else {**shown_message(self.message, self.turn.id).metadata, **about}
+
+
+async def load_stream_state(
+    store: Store, session_id: str, turn_id: str | None = None, message_id: str | None = None
+) -> _StreamState | None:
+    """Load the stored state of a session's open turn, or of the one given, and its newest message, or the one given.
+
+    None if there is no such turn.
+    """
+
+    async def ask(moment: Moment) -> _StreamState | None:
+        state = await moment.load_state(session_id)
+        through = turn_id or state.open_turn_id
+        if through is None or await moment.find_turn(through) is None:
+            return None
+        entry = (await moment.load_line(session_id, through=through, turns=1, keep_damaged=True)).turns[-1]
+        turn, rows = entry.turn, entry.messages
+        user_message_id = next((row.id for row in rows if row.role == "user"), None)
+        seen = _StreamState(state.epoch, turn, user_message_id)
+        pending = {stream.message.id: stream for stream in await moment.pending_streams(session_id)}
+        if message_id is not None:
+            row = next((row for row in rows if row.id == message_id), None)
+        else:
+            row = rows[-1] if rows and rows[-1].role == "assistant" else None
+            is_active = turn.status in _ACTIVE and row is not None and row.id not in pending
+            if is_active and row is not None and row.id in await moment.seals(session_id):
+                row = None  # it has ended, and the next one has no chunk yet
+        if row is None:
+            return seen
+        stream = pending.get(row.id)
+        folded: int | None
+        entries: tuple[JournalEntry, ...] = ()
+        if stream is not None and stream.entries:
+            row, folded, entries = stream.message, stream.entries[0].n - 1, stream.entries
+        else:
+            # Some stores keep no mark for a stream without journaled chunks.
+            folded = (await moment.load_tail(session_id, row.id)).folded
+        is_last = rows[-1].id == row.id
+        return msgspec.structs.replace(seen, message=row, folded=folded, entries=entries, is_last=is_last)
+
+    return await store.at_once(session_id, ask)
+
+
+async def _load_stream_tail(
+    store: Store, session_id: str, turn_id: str, epoch: int, message_id: str, after: int
+) -> tuple[JournalEntry, ...]:
+    """Load the journaled chunks after a number, without the message, while the same run continues the same turn.
+
+    Empty if there are none, if chunks in between are already in the parts, or if that run has ended.
+    """
+
+    async def ask(moment: Moment) -> tuple[JournalEntry, ...]:
+        state, turn = await moment.load_state(session_id), await moment.find_turn(turn_id)
+        tail = await moment.load_tail(session_id, message_id)
+        is_same = turn is not None and turn.status in _ACTIVE and (state.epoch, state.open_turn_id) == (epoch, turn_id)
+        is_active = is_same and tail.folded is not None and tail.folded <= after
+        return tuple(entry for entry in tail.entries if entry.n > after) if is_active else ()
+
+    return await store.at_once(session_id, ask)

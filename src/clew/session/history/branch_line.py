@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from clew.store.base import Moment
-from clew.store.paths import PathTurn
+from clew.store.trees import PathTurn
 from clew.transcript.line import end_of_line
 from clew.transcript.message import MessageRow
 from clew.transcript.portable import PortableSession, rename_value

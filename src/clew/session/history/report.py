@@ -19,7 +19,7 @@ from clew.providers.base import ModelRequest, ToolSchema
 from clew.providers.evidence import decode_tools, request_digest_like
 from clew.session.history.lookup import holder_of
 from clew.store.base import Store, get_turn
-from clew.system_prompt.assemble import Section, sections_of, sent_text
+from clew.system_prompt.sections import Section, sections_of, sent_text
 from clew.transcript.line import LineTurn
 from clew.transcript.message import Message
 from clew.transcript.part import PRESERVED_PART, kind_of

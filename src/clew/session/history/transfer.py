@@ -36,10 +36,10 @@ from clew.transcript.metadata import (
     is_estimated,
     usage_of,
 )
+from clew.transcript.model_call import book_usage, with_usage
 from clew.transcript.packed import mapped
 from clew.transcript.part import close_call, is_open_call, state_of, text_of, with_claims
 from clew.transcript.portable import LEFT_BEHIND, PortableSession, for_export, named_blobs, rename_session
-from clew.transcript.rollup import book_usage, with_usage
 from clew.transcript.session import Session
 from clew.transcript.turn import CHUNKS, HeadMove, Step
 from clew.transcript.turn_state import OPEN

@@ -8,7 +8,7 @@ import msgspec
 
 from clew.session.history.lookup import words_of_turn
 from clew.store.base import Moment, Store, get_session
-from clew.store.history_pages import KnownTurn
+from clew.store.trees import KnownTurn
 from clew.transcript.turn import MoveReason, Turn, TurnKind
 from clew.transcript.turn_state import TurnStatus
 

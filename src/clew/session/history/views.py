@@ -1,21 +1,27 @@
-"""A session's messages in one of its views, by page. Only reads what the page needs."""
+"""Pages of a session's history: its messages in one of its views, and the files its line has touched. Only reads."""
 
 from __future__ import annotations
 
+import asyncio
 import functools
 from collections.abc import Sequence
 from typing import Literal
 
+import msgspec
+
+from clew.compaction.files import TouchedFile, touched_files
 from clew.errors import MessageNotFound, SessionNotFound
 from clew.long_work import run_long
+from clew.session.history.lookup import get_turn_of
 from clew.store.base import Conversations, LineSlice, Moment, Store, get_session, get_turn
 from clew.transcript.line import LineTurn, line_messages
 from clew.transcript.message import Message, MessageRow, shown_message
 from clew.transcript.pruned import Pruned
+from clew.transcript.session import Session
 from clew.transcript.turn import Tree, Turn
 from clew.transcript.view import annotate, find_compaction, model_view, visible_slice, visible_view
 
-__all__ = ["View", "load_messages", "load_turn_messages"]
+__all__ = ["FileList", "View", "load_files", "load_messages", "load_turn_messages"]
 
 View = Literal["visible", "all", "model"]
 
@@ -148,3 +154,26 @@ def _page(messages: list[Message], limit: int | None, before: str | None) -> lis
 
 def _no_message(before: str | None) -> MessageNotFound:
     return MessageNotFound(f"there is no message {before} in this view", message_id=before)
+
+
+class FileList(msgspec.Struct, frozen=True):
+    """Files that the conversation has read or changed, the most recently touched first.
+
+    Of all turns of the line, or of one page of them: then ``count`` and the actions are those of this page, and
+    ``next_cursor`` leads to the page before it. A file touched on several pages is listed on each.
+    """
+
+    files: list[TouchedFile]
+    next_cursor: str | None = None
+
+
+async def load_files(store: Store, session: Session, limit: int | None, through: str | None) -> FileList:
+    """Return the files of the line, of its last ``limit`` turns, or of as many up to the turn ``through``.
+
+    A cursor follows the line of the first page, even after the head has moved.
+    """
+    if through is not None:
+        await get_turn_of(store, session.id, through)
+    line = await store.load_line(session.id, through=through, turns=limit, keep_damaged=True)
+    files = await asyncio.to_thread(touched_files, line.turns, session.workspace_root)
+    return FileList(files, None if line.complete else line.turns[0].turn.parent_turn_id)

@@ -10,9 +10,9 @@ from typing import Any, ParamSpec
 import msgspec
 
 from clew.errors import DuplicateMessage, InvalidInput, SessionBusy
+from clew.session.acquire.acquire import INTERRUPTED
 from clew.session.acquire.live_sessions import DuplicateSubmission, LiveSessions
 from clew.session.acquire.prepare import find_obstacle, load_prompt_start
-from clew.session.acquire.settle import INTERRUPTED
 from clew.session.host import Host
 from clew.session.prompt.admission import PromptContent, admit, content_digest, user_row
 from clew.session.prompt.event_replies import EventReplies

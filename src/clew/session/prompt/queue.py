@@ -29,7 +29,7 @@ from clew.session.prompt.admission import PromptContent, admit
 from clew.session.prompt.event_replies import EventReplies
 from clew.session.prompt.submission import Outcomes, Submission
 from clew.session.prompt.turn_config import resolve_for
-from clew.session.turn.acquired_session import AcquiredSession
+from clew.session.turn.run import AcquiredSession
 from clew.store import unit as u
 from clew.store.base import QueuedMessage, get_session
 from clew.transcript.message import MessageRow, PartRow

@@ -23,11 +23,10 @@ from clew.session.turn.permission_check import PermissionChecker
 from clew.session.turn.structured_output import StructuredOutput
 from clew.store.base import Moment, Store
 from clew.store.unit import PutPrompt
-from clew.system_prompt.assemble import SystemPrompt, assemble, sections_of
 from clew.system_prompt.environment import collect_environment, environment_change, mentions_media, time_of_day
 from clew.system_prompt.inputs import Delegate, Environment, Instruction, PromptInputs
 from clew.system_prompt.instructions import load_instructions
-from clew.system_prompt.sections import environment
+from clew.system_prompt.sections import SystemPrompt, assemble, environment, sections_of
 from clew.system_prompt.skills import SkillCatalog
 from clew.tools.base import Tool
 from clew.transcript.line import LineTurn

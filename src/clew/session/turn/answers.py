@@ -28,9 +28,9 @@ from clew.session.host import Host
 from clew.session.prompt.queue import plan_resume
 from clew.session.prompt.submission import Submission
 from clew.session.prompt.turn_config import TurnConfig, resolve_for
-from clew.session.turn.acquired_session import AcquiredSession, Resumption
 from clew.session.turn.calls import Call
 from clew.session.turn.mcp_tools import late_tool
+from clew.session.turn.run import AcquiredSession, Resumption
 from clew.session.turn.runner import Runner
 from clew.store.base import Moment, get_session
 from clew.store.unit import (

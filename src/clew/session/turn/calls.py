@@ -20,9 +20,8 @@ from clew.session.context.recall import recall
 from clew.session.hooks import HookRefused
 from clew.session.host import Host
 from clew.session.prompt.turn_config import TurnConfig
-from clew.session.turn.live_output import LiveOutput
 from clew.session.turn.permission_check import RulesInForce
-from clew.session.turn.tool_files import take_files
+from clew.session.turn.tool_output import LiveOutput, take_files
 from clew.store.unit import PutBlob
 from clew.tools.arguments import check_arguments
 from clew.tools.base import (

@@ -26,8 +26,7 @@ from clew.session.prompt.event_replies import EventReplies
 from clew.session.prompt.queue import Queue, plan_resume
 from clew.session.prompt.submission import Submission
 from clew.session.prompt.turn_config import resolve_for
-from clew.session.turn.acquired_session import AcquiredSession
-from clew.session.turn.run import MAX_RESUMED
+from clew.session.turn.run import MAX_RESUMED, AcquiredSession
 from clew.session.turn.runner import Runner
 from clew.store.base import get_session
 from clew.store.unit import InsertMessage, LinkMessage, SealMessage, SetTurn, Write

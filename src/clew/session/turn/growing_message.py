@@ -1,12 +1,16 @@
 """The growing message: an assistant message as its chunks arrive, and the writes that bring the stored one up to date.
 
 A write is either the new chunks as journal entries, or the parts that have changed with the mark of the last chunk in
-them. :mod:`~clew.session.turn.fold_timing` decides which, and the recorder when.
+them. Parts are written at the end of a part or a step, whenever the text has doubled, after some time, and at the end;
+a part of more than 64 KB otherwise only once a quarter of it is new, so the cost of a reply stays proportional to its
+length. The time is ``parts_lag_ms`` for a few KB, then in proportion to the length: a second at 64 KB, then five for
+each 64 KB. So a program that reads the parts alone is about that far behind. Streams due at the same time take turns,
+and wait for up to a second while the store is busy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import starmap
 from typing import Any, Final
 
@@ -14,17 +18,23 @@ import msgspec
 
 from clew.clock import Clock, GrowingTime
 from clew.ids import Mint
-from clew.session.turn.fold_timing import FoldTiming
 from clew.store import unit as u
 from clew.transcript import chunk as c
 from clew.transcript.damage import seal_of
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.metadata import from_stream
 
-__all__ = ["GrowingMessage"]
+__all__ = ["FOLD_TURN_MS", "FoldTiming", "GrowingMessage"]
 
 _STARTS: Final = frozenset({c.TextStart, c.ReasoningStart, c.ToolInputStart})
 _PARTLESS: Final = frozenset({c.Start, c.MessageMetadata, c.Finish, c.Abort, c.Error})
+_FOLD_CHARS: Final = 1024
+_FOLD_MS: Final = 1_000
+_FOLD_MS_PER_LONG_TEXT: Final = 5_000
+_LONG_TEXT_CHARS: Final = 64 * 1024
+_FOLD_SHARE: Final = 4
+_FOLD_PATIENCE: Final = 3
+FOLD_TURN_MS: Final = 20
 
 
 class GrowingMessage:
@@ -151,3 +161,51 @@ class GrowingMessage:
     def _part_rows(self, indexes: Iterable[int], now: int) -> tuple[PartRow, ...]:
         found = ((index, *self._parts[index]) for index in indexes)
         return tuple(PartRow(id_, index, self.fold.part(index), at, now) for index, id_, at in found)
+
+
+class FoldTiming:
+    """The text since the last fold, and whether the next fold is due.
+
+    ``grown`` counts the characters since then, ``unfolded`` those that are only in the journal. ``due`` requests a fold
+    regardless of both. Streams that start together get different ``phase`` values, or their folds would delay the
+    chunks of all of them.
+    """
+
+    def __init__(self, clock: Clock, phase: float, lag_ms: float = _FOLD_MS) -> None:
+        self._clock = clock
+        self._lag_ms = min(lag_ms, _FOLD_MS) if lag_ms > 0 else _FOLD_MS
+        self.grown = self.unfolded = 0
+        self.due = False
+        self._folded_chars = 0
+        self._folded_at = clock.monotonic_ms() - self._lag_ms * phase
+
+    def note_fold(self) -> None:
+        """Start again after a fold."""
+        self._folded_chars += self.grown
+        self.grown = self.unfolded = 0
+        self._folded_at = self._clock.monotonic_ms()
+        self.due = False
+
+    def wants_fold(self, dirty_size: Callable[[], int], takes_fold: Callable[[], bool]) -> bool:
+        """Return whether to fold now.
+
+        A fold rewrites whole parts: folding after every small addition would cost the square of a long part's length.
+        """
+        waited = self._clock.monotonic_ms() - self._folded_at
+        due = self.due or self.grown >= max(_FOLD_CHARS, self._folded_chars)
+        if not due and waited < self._lag_ms:
+            return False
+        size = dirty_size()
+        limit = self.limit_ms(size)
+        if waited < limit and not (due and (size <= _LONG_TEXT_CHARS or self.unfolded * _FOLD_SHARE >= size)):
+            return False
+        return waited >= max(limit, _FOLD_MS) * _FOLD_PATIENCE or takes_fold()
+
+    def is_over(self, size: int) -> bool:
+        """Return whether this many characters have been unfolded for the maximum time."""
+        return self._clock.monotonic_ms() - self._folded_at >= self.limit_ms(size)
+
+    def limit_ms(self, size: int) -> float:
+        """Return how long this many characters may stay unfolded, in proportion to their number."""
+        times = size // _LONG_TEXT_CHARS
+        return _FOLD_MS_PER_LONG_TEXT * times if times else max(self._lag_ms, _FOLD_MS * size / _LONG_TEXT_CHARS)

@@ -18,8 +18,7 @@ from clew.providers.evidence import encode_tools
 from clew.session.host import Host
 from clew.session.prompt.turn_config import TurnConfig, schemas_of
 from clew.session.turn.permission_check import RulesInForce
-from clew.system_prompt.assemble import assemble
-from clew.system_prompt.sections import environment
+from clew.system_prompt.sections import assemble, environment
 from clew.tools.base import Tool
 from clew.tools.mcp_tools import ALLOWED, PREFIX, ServerScope
 from clew.transcript.rule import Target

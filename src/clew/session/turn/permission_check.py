@@ -16,10 +16,8 @@ import msgspec
 
 from clew.convert import convert
 from clew.permissions.capabilities import Declared
-from clew.permissions.denied_tools import denies_all
-from clew.permissions.evaluate import Decision, evaluate, strictest
-from clew.session.turn.confinement import Confinement
-from clew.session.turn.protected_paths import ProtectedPaths, glob_finder, leads_to
+from clew.permissions.evaluate import Decision, denies_all, evaluate, strictest
+from clew.session.turn.protected_paths import Confinement, ProtectedPaths, glob_finder, leads_to
 from clew.store.base import Moment, Store, get_session
 from clew.transcript.rule import Mode, Rule, Target, mark_unknown
 from clew.transcript.session import Session
@@ -78,7 +76,7 @@ class RulesInForce(msgspec.Struct, frozen=True):
 
     def denies_server(self, permission: str, begins: str) -> bool:
         """Return whether the rules deny every plain target of an MCP server's permission with this prefix, whatever the
-        rest (:mod:`clew.permissions.denied_tools`)."""
+        rest (:mod:`clew.permissions.evaluate`)."""
         manifest = (*self.own, *self.manifest)
         session, project, mode = self.session, self.project, self.mode
         scopes = {"manifest": manifest, "session": session, "project": project}

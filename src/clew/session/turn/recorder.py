@@ -7,7 +7,7 @@ enough: a crash in between loses what was shown. The end itself is only shown on
 With ``chunk``: chunk → sanitizer → fold → journal row → group commit → acknowledged → shown. A stream has one unit in
 flight at a time; chunks that arrive meanwhile go into the next one. The store's commit batcher decides when a unit is
 sent, unless a caller waits for it. From time to time a unit also writes the parts the fold has grown, with the mark of
-how far; its own chunks then need no journal. :mod:`~clew.session.turn.fold_timing` decides when.
+how far; its own chunks then need no journal. :mod:`~clew.session.turn.growing_message` decides when.
 
 The verbs that store something, by what becomes durable and when they return:
 
@@ -42,9 +42,8 @@ from clew.config import SavePolicy
 from clew.errors import IllegalChunk, InternalError
 from clew.failpoints import failpoint
 from clew.ids import Mint
-from clew.session.acquire.settle import with_chunks
-from clew.session.turn.fold_timing import FOLD_TURN_MS, FoldTiming
-from clew.session.turn.growing_message import GrowingMessage
+from clew.session.acquire.acquire import with_chunks
+from clew.session.turn.growing_message import FOLD_TURN_MS, FoldTiming, GrowingMessage
 from clew.session.turn.unstored import Unstored, refused_error
 from clew.store import unit as u
 from clew.store.base import Store

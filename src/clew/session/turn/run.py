@@ -2,6 +2,13 @@
 
 Viewers may disconnect; only an abort, a failure or the end of the work ends a run. It owns its recorder and its stream.
 What follows it, and which events are published, is decided by the runner.
+
+Where nothing has to be read, written or asked of a hook or a server between the prompt and its request, the start is
+planned: the beginning of the answer and the row of its first model call are stored in the prompt's own unit. The
+message is a stored one for its recorder: nothing is written or shown before that unit is committed. This saves one
+commit per prompt, 0.3 to 0.6 ms. Medians on SQLite with it and without it: a short answer 2.5 and 2.9 ms, its first
+word 2.4 and 2.7 ms; a turn with a tool call and 200 deltas 8.5 and 9.0 ms; prompt until the model is called 2.6 and 3.2
+ms. On a busy machine it also saves a switch of threads, which takes several ms.
 """
 
 from __future__ import annotations
@@ -9,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -22,15 +29,16 @@ from clew.providers.base import ProviderFailure
 from clew.providers.retry import delay_ms
 from clew.session.cancellable import run_until
 from clew.session.cluster.lease import LEASE_LOST
+from clew.session.context.context import MeasuredLine
 from clew.session.context.context_fit import ContextFitter
 from clew.session.host import Host
 from clew.session.progress import Progress
 from clew.session.prompt.admission import assistant_row, next_row_at, synthetic_row
 from clew.session.prompt.submission import TurnOutcome
-from clew.session.turn.acquired_session import AcquiredSession, Resumption
-from clew.session.turn.calls import Caller, ScheduleTurn, SpawnChild
+from clew.session.prompt.turn_config import TurnConfig
+from clew.session.turn.calls import Call, Caller, ScheduleTurn, SpawnChild
 from clew.session.turn.loop import End, Loop
-from clew.session.turn.planned_start import PlannedStart, plan_start
+from clew.session.turn.mcp_tools import served_names
 from clew.session.turn.recorder import Recorder
 from clew.session.turn.run_stream import RunStream
 from clew.session.turn.structured_output import MAX_REMINDERS, NO_ANSWER, REMINDER
@@ -39,6 +47,8 @@ from clew.store.unit import (
     EpochIs,
     InsertMessage,
     LinkMessage,
+    MarkFolded,
+    PutCall,
     SealMessage,
     SetTurn,
     Unit,
@@ -47,21 +57,48 @@ from clew.store.unit import (
 from clew.tools.base import Signal
 from clew.transcript import chunk as c
 from clew.transcript.incomplete_step import find_cut, unsent_data
-from clew.transcript.message import MessageRow
+from clew.transcript.message import MessageRow, PartRow
+from clew.transcript.metadata import from_stream
 from clew.transcript.part import call_id_of, is_open_call
 from clew.transcript.repetition import WARNING, Pattern, find_pattern, made_calls
+from clew.transcript.turn import Turn
 
-__all__ = ["MAX_RESUMED", "Run"]
+__all__ = ["MAX_RESUMED", "AcquiredSession", "Resumption", "Run"]
 
 log = logging.getLogger("clew.run")
 MAX_RESUMED: Final = 2
 """Automatic resumes of a turn after a cut or a restart; a turn that fails each time must end."""
 _GRACE_S = 2.0
 """Seconds an aborted run waits for the model's connection to close before it settles without it."""
-
 _NOT_RUN: Final = "the model's answer broke off before this call was complete; it was not run"
-
 T = TypeVar("T")
+
+
+class Resumption(msgspec.Struct, frozen=True):
+    """The input of a resumed waiting turn: its message, the calls to run now, and those that were denied."""
+
+    message: MessageRow
+    last_n: int
+    calls: tuple[Call, ...]
+    denied: tuple[str, ...]
+    outputs: tuple[c.Chunk, ...] = ()
+
+
+class AcquiredSession(msgspec.Struct, frozen=True):
+    """A session that was acquired for a run: turn config, turn, number of steps, and the epoch it may write with.
+
+    ``counted`` is its line, if that was just read. ``newest_at`` is the time of the newest message, if that may be
+    later than the turn.
+    """
+
+    config: TurnConfig
+    turn: Turn
+    epoch: int
+    user_message_id: str
+    resumption: Resumption | None = None
+    steps: int = 0
+    counted: MeasuredLine | None = None
+    newest_at: int = 0
 
 
 class Run:
@@ -101,7 +138,7 @@ class Run:
         self._end: TurnEnd | None = None
         self._loop: Loop | None = None
         self._active_recorder: Recorder | None = None
-        self._start: PlannedStart | None = None
+        self._start: _PlannedStart | None = None
         # Until an answer has begun, the turn can be refused without a trace.
         self._has_begun = resumption is not None or acquired.steps > 0
         self.task: asyncio.Task[None] | None = None
@@ -114,7 +151,7 @@ class Run:
         row, start = self._answer_row(), self._start_chunk()
         # Errors are left to the run, which can report them: its prompt is stored by then.
         with contextlib.suppress(Exception):
-            self._start = await plan_start(self._host, self._config, self._fitter, row, start, self._stored_loop)
+            self._start = await _plan_start(self._host, self._config, self._fitter, row, start, self._stored_loop)
         return self._start.writes if self._start is not None else ()
 
     def _stored_loop(self, row: MessageRow, last_n: int) -> Loop:
@@ -376,3 +413,43 @@ class Run:
     def _publish_started(self, user_message_id: str) -> None:
         data = {"turn_id": self.turn.id, "message_id": self.message_id, "user_message_id": user_message_id}
         self._host.live.publish(Event("turn_started", {"session_id": self.session_id, **data}))
+
+
+class _PlannedStart(msgspec.Struct, frozen=True):
+    """The beginning of an answer: the loop that continues it, the writes that store it, and the chunks to show then."""
+
+    loop: Loop
+    writes: Sequence[Write]
+    chunks: Sequence[c.Chunk]
+
+
+async def _plan_start(
+    host: Host,
+    config: TurnConfig,
+    fitter: ContextFitter,
+    row: MessageRow,
+    start: c.Start,
+    make_loop: Callable[[MessageRow, int], Loop],
+) -> _PlannedStart | None:
+    """Plan the beginning of the answer ``row``; None if something must be done before it.
+
+    ``make_loop`` returns the loop of a stored message, given the number of its last chunk.
+    """
+    prompt_changed = config.change is not None or config.stored_model != config.turn_model
+    stores_later = not host.store.capabilities.chunk_durable or host.config.save.save_on == "turn"
+    if prompt_changed or stores_later or host.hooks.change_requests or served_names(host, config):
+        return None
+    context = await fitter.find_fitting()
+    if context is None:
+        return None
+    chunks = (start, c.StartStep())
+    fold = row.fold()
+    for chunk in chunks:
+        fold.apply(chunk)
+    at = row.created_at
+    parts = tuple(PartRow(host.mint.part(), index, part, at, at) for index, part in enumerate(fold.parts))
+    row = msgspec.structs.replace(row, parts=parts, metadata={**row.metadata, **from_stream(fold.metadata)})
+    loop = make_loop(row, len(chunks))
+    call = await loop.plan_call(context)
+    mark = MarkFolded(row.id, len(chunks))
+    return _PlannedStart(loop, (InsertMessage(row), LinkMessage(loop.turn_id, row.id), mark, PutCall(call)), chunks)

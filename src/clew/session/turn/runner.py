@@ -17,11 +17,10 @@ import msgspec
 from clew.actor import answer_note, current_actor, without_actor
 from clew.errors import ClewError, ReplicaAway, SessionBusy
 from clew.live.base import Signal, Status
-from clew.session.acquire.acquire import plan_acquire, plan_free, plan_open
+from clew.session.acquire.acquire import BY_USER, plan_acquire, plan_end, plan_free, plan_open
 from clew.session.acquire.live_sessions import LiveSessions
 from clew.session.acquire.loaded_session import LoadedSession, load_session_state
 from clew.session.acquire.prepare import find_obstacle, prepare_session, settle_startable
-from clew.session.acquire.settle import BY_USER, plan_end
 from clew.session.acquire.waiting import find_damage, idle_status, load_open_turn, load_waiting, status_in
 from clew.session.cancellable import run_until, when_done
 from clew.session.cluster.lease import LEASE_LOST
@@ -34,9 +33,8 @@ from clew.session.prompt.queue import Only, Queue, plan_resume
 from clew.session.prompt.submission import Outcomes, Submission, TurnOutcome
 from clew.session.prompt.title import entitle, is_unnamed, plan_words
 from clew.session.prompt.turn_config import TurnConfig
-from clew.session.turn.acquired_session import AcquiredSession
 from clew.session.turn.calls import ScheduleTurn
-from clew.session.turn.run import Run
+from clew.session.turn.run import AcquiredSession, Run
 from clew.session.turn.subagent import Subagents
 from clew.session.turn.tool_storage import ToolStorage
 from clew.store.base import Moment

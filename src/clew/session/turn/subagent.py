@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Protocol
 
 from clew.errors import ClewError, ToolFailed
+from clew.session.acquire.acquire import BY_PARENT
 from clew.session.acquire.live_sessions import LiveSessions
 from clew.session.acquire.loaded_session import LoadedSession
-from clew.session.acquire.settle import BY_PARENT
 from clew.session.host import Host
 from clew.session.prompt.admission import PromptContent, read_parts, user_row
 from clew.session.prompt.submission import Submission, TurnOutcome

@@ -9,7 +9,7 @@ import msgspec
 
 from clew.errors import ClewError, ContextTooLarge, SessionNotFound, StaleEpoch, StorageFull, StoreError
 from clew.providers.base import ProviderFailure
-from clew.session.acquire.settle import SHUTDOWN, plan_end, plan_refusal
+from clew.session.acquire.acquire import SHUTDOWN, plan_end, plan_refusal
 from clew.session.cluster.lease import LEASE_LOST
 from clew.session.host import Host
 from clew.session.progress import problem_of

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, TypeAlias
 from msgspec.structs import replace
 
 from clew.errors import ClewError, InternalError, SessionNotFound, StaleEpoch, StorageFull
-from clew.session.acquire.settle import plan_end
+from clew.session.acquire.acquire import plan_end
 from clew.session.progress import problem_of
 from clew.store import unit as u
 from clew.store.base import Store

@@ -25,8 +25,8 @@ from clew.store.files.shared import event_key
 from clew.store.sql import rows, triggers
 from clew.store.sql.line_reader import load_calls, load_pruned, load_state, load_tree
 from clew.store.sql.messages import MessageReader
-from clew.store.sql.queries import load_queries
 from clew.store.sql.sqlite.connection import SqliteStatements
+from clew.store.sql.statements import load_queries
 from clew.transcript.damage import DAMAGED
 from clew.transcript.message import PartRow
 from clew.transcript.pruned import Pruned

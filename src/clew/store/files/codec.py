@@ -6,15 +6,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, Final, NamedTuple
+from zlib import crc32
 
 import orjson
+from msgspec.structs import replace
 
 from clew.store.base import Capabilities, Damage
 from clew.store.files import folder
 from clew.store.files.crc import with_check
 from clew.store.files.session_value import Entries, SessionValue
 
-__all__ = ["FORMAT_VERSION", "MISREAD", "Codec", "Entries", "Loaded", "Saving", "format_note"]
+__all__ = ["FORMAT_VERSION", "MISREAD", "Codec", "Entries", "Loaded", "Saving", "format_note", "with_loss_ids"]
 
 FORMAT_VERSION: Final = 3
 """2: model calls, whose table an older clew treats as damage. 3: checks over the content, and messages of other
@@ -125,3 +127,13 @@ class Codec(ABC):
 def format_note(kind: str) -> bytes:
     """Return the contents of ``format.json``, with a check, since one flipped bit could make it another version."""
     return with_check(orjson.dumps({"format": kind, "version": FORMAT_VERSION})) + b"\n"
+
+
+def with_loss_ids(loaded: Loaded) -> tuple[Damage, ...]:
+    """Return the damage of a session, each loss with the id by which it can be accepted."""
+    if loaded.memo.damaged:
+        return loaded.damages  # it cannot be read at all: it has to be restored or deleted
+    return tuple(
+        replace(one, id=one.id or f"loss-{crc32(f'{one.session_id} {one.what}'.encode()):08x}")
+        for one in loaded.damages
+    )

@@ -72,17 +72,6 @@ def read(path: Path | str) -> bytes | None:
         return None
 
 
-def ends_of(path: str) -> bytes:
-    """Return the beginning and the end of a file; nothing if it does not exist."""
-    try:
-        with open(path, "rb") as file:
-            begun = file.read(_END)
-            file.seek(max(file.seek(0, os.SEEK_END) - _END, len(begun)))
-            return begun + file.read()
-    except FileNotFoundError:
-        return b""
-
-
 def append(path: Path, data: bytes, *, sync: bool) -> None:
     """Append to a file, all of the data or nothing: after a failure the file is as it was, but for its time."""
     is_new = not os.path.exists(path)

@@ -31,10 +31,6 @@ class FolderWatch:
     def forget(self, session_id: str) -> None:
         self._left.pop(session_id, None)
 
-    def is_as_left(self, session_id: str) -> bool:
-        """Return whether the owner has used its files, and they are unchanged since."""
-        return self._left.get(session_id) == self._codec.owned(session_id)
-
     @contextlib.contextmanager
     def writing(self, session_id: str, *, removing: bool = False) -> Iterator[None]:
         """Check, around a write to files of a session, that they and the folder were not replaced."""

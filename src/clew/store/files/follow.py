@@ -20,9 +20,8 @@ from clew.errors import InternalError, RowUndecodable, StorageFull, StoreError, 
 from clew.store.base import Damage
 from clew.store.disk import translated
 from clew.store.files.cache import Cache, CachedFile
-from clew.store.files.codec import Codec, Loaded
+from clew.store.files.codec import Codec, Loaded, with_loss_ids
 from clew.store.files.folder_watch import FolderWatch
-from clew.store.files.maintenance import with_loss_ids
 from clew.store.files.session_value import SessionValue
 from clew.store.files.shared import SHARED, SharedFiles, event_key
 from clew.store.location import owned_path

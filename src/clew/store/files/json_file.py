@@ -31,13 +31,12 @@ from clew.store.files.log import is_streaming
 from clew.store.files.metadata import HEADED, as_found, carried_keys, renamed, reserved_keys, session_of
 from clew.store.files.record import is_marker
 from clew.store.files.repair import Problem, RepairHints, repair_value
-from clew.store.files.session_value import OwnIds, SessionValue
-from clew.store.files.tables import TABLES, dump_table, load_entry
+from clew.store.files.session_value import TABLES, OwnIds, SessionValue, dump_table, load_entry
 from clew.transcript.iso_time import iso
 from clew.transcript.line import line_messages
 from clew.transcript.message import MessageRow
 from clew.transcript.metadata import PLACE_KEYS, local_place
-from clew.transcript.rollup import sum_usage, with_usage
+from clew.transcript.model_call import sum_usage, with_usage
 from clew.transcript.session import Session
 from clew.transcript.view import compaction_data
 

@@ -17,9 +17,8 @@ from clew.store import boot_id
 from clew.store.base import Capabilities, Damage
 from clew.store.files import folder
 from clew.store.files.codec import Codec, Entries, Loaded, Saving
-from clew.store.files.file_state import Memo
 from clew.store.files.log import Written, is_streaming, plan_log, plan_stream
-from clew.store.files.log_lines import read_lines
+from clew.store.files.log_lines import Memo, read_lines
 from clew.store.files.metadata import (
     End,
     Totals,

@@ -14,9 +14,8 @@ import orjson
 
 from clew.store.files import record as r
 from clew.store.files.crc import with_check
-from clew.store.files.file_state import AHEAD, Memo
-from clew.store.files.session_value import ABSENT, Entries, SessionValue
-from clew.store.files.tables import TABLES
+from clew.store.files.log_lines import AHEAD, Memo
+from clew.store.files.session_value import ABSENT, TABLES, Entries, SessionValue
 from clew.transcript.iso_time import iso
 from clew.transcript.line import line_messages
 from clew.transcript.message import MessageRow

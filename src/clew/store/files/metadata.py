@@ -24,7 +24,6 @@ __all__ = [
     "base_of",
     "carried_keys",
     "end_of",
-    "head_of",
     "model_of",
     "read_metadata",
     "renamed",
@@ -287,19 +286,6 @@ def renamed(session: Session, data: bytes, document: Mapping[str, Any]) -> Sessi
         return session
     # A name that a person gave is never replaced by one from a model.
     return replace(session, metadata=merge(session.metadata, {"title": name}, (NAMING_KEY,)))
-
-
-def head_of(session_id: str, metadata: dict[str, Any]) -> Session | None:
-    """Return the row of a session with its spend; None if the metadata is not enough.
-
-    A session of another program has no spend.
-    """
-    own = metadata.get("clew")
-    if not isinstance(own, dict):
-        return session_of(session_id, metadata, 0) if milliseconds(metadata.get("createdAt")) else None
-    if own.get("version") != HEADED:
-        return None
-    return replace(session_of(session_id, metadata, 0), spend=convert(own["session"].get("spend"), Spend))
 
 
 def session_of(session_id: str, metadata: dict[str, Any], at: int) -> Session:

@@ -13,12 +13,10 @@ from msgspec.structs import replace
 from clew.convert import convert
 from clew.store.files.adopt import adopt, project_hidden
 from clew.store.files.codec import MISREAD
-from clew.store.files.file_state import AHEAD, Memo
-from clew.store.files.log_lines import Lines, has_place
+from clew.store.files.log_lines import AHEAD, Lines, Memo, has_place
 from clew.store.files.record import Record, decode_parts, unknown_in
 from clew.store.files.repair import LogEntry, Problem, RepairHints, repair_value
-from clew.store.files.session_value import ABSENT, OwnIds, SessionValue
-from clew.store.files.tables import TABLE_OF, TABLES, decode_entry, load_entry
+from clew.store.files.session_value import ABSENT, TABLE_OF, TABLES, OwnIds, SessionValue, decode_entry, load_entry
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.part import tool_name
 from clew.transcript.turn_state import OPEN

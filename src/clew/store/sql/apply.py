@@ -19,15 +19,12 @@ from clew.store.guards import Waiting, holds_epoch, refusal
 from clew.store.sql import rows, triggers
 from clew.store.sql.copying import copy_line
 from clew.store.sql.deletion import begin_deletion, delete_portion
-from clew.store.sql.replicas import to_replica
 from clew.store.sql.shared import write_shared
 from clew.store.sql.statements import Statements, must
-from clew.store.sql.turns import Turns
-from clew.store.sql.write_buffer import WriteBuffer
+from clew.store.sql.write_buffer import Turns, WriteBuffer
 from clew.transcript.metadata import VARIANT_KEY, merge, named
-from clew.transcript.model_call import brought_up_to_date
+from clew.transcript.model_call import book_message, book_usage, brought_up_to_date
 from clew.transcript.projection import Hidden
-from clew.transcript.rollup import book_message, book_usage
 from clew.transcript.session import SessionState
 from clew.transcript.turn import with_parent, with_status
 from clew.transcript.turn_state import OPEN, check_transition, is_run
@@ -212,7 +209,7 @@ class UnitWriter:
 
     def _is_alive(self, replica_id: str) -> bool:
         row = self._sql.first("find_replica", {"id": replica_id})
-        return row is not None and to_replica(row).alive
+        return row is not None and rows.to_replica(row).alive
 
     def _find_schedule(self, schedule_id: str) -> Schedule | None:
         row = self._sql.first("hold_schedule", {"id": schedule_id})

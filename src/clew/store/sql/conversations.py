@@ -7,38 +7,147 @@ same state; so a reader in another process sees everything that was acknowledged
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Collection, Coroutine
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
+
+import msgspec
 
 from clew.errors import RowUndecodable
 from clew.store.base import (
     Blob,
+    Cursor,
     LineSlice,
     Moment,
     OpenCall,
     PendingStream,
     QueuedMessage,
+    Replica,
+    SessionPage,
+    SessionQuery,
+    ShownPage,
 )
+from clew.store.pending_work import StreamTail
 from clew.store.sql import line_reader, rows
 from clew.store.sql.messages import MessageReader
-from clew.store.sql.paths import SqlPaths
-from clew.store.sql.replicas import SqlReplicas
-from clew.store.sql.session_pages import SqlLists
-from clew.store.sql.statements import Statements, has_longer_view, reading, reading_session, reading_view
-from clew.store.sql.trees import SqlHistoryPages
-from clew.store.tail import StreamTail
+from clew.store.sql.statements import (
+    SqlReader,
+    Statements,
+    has_longer_view,
+    reading,
+    reading_list,
+    reading_session,
+    reading_view,
+)
+from clew.store.sql.trees import SqlHistoryPages, SqlPaths
 from clew.transcript.message import MessageRow
 from clew.transcript.model_call import ModelCall
 from clew.transcript.pruned import Pruned
-from clew.transcript.session import Session, SessionState
+from clew.transcript.session import Session, SessionState, Spend
+from clew.transcript.spend import NANO
 from clew.transcript.turn import Step, Tree, Turn
 
 __all__ = ["SqlConversations", "SqlMoment"]
 
+_END: Final = Cursor(2**63 - 1, "")
+_PLAIN: Final = re.compile(r"[ !#-$&-\[\]^`-~]+", re.ASCII)
+"""Characters that appear unescaped in JSON and have no special meaning for ``LIKE``."""
 T = TypeVar("T")
 
 
-class SqlConversations(SqlLists):
+class _SqlReplicas(SqlReader):
+    """See :class:`clew.store.base.Replicas` for the contract of each method."""
+
+    @reading
+    def find_replica(self, sql: Statements, replica_id: str) -> Replica | None:
+        row = sql.first("find_replica", {"id": replica_id})
+        return rows.to_replica(row) if row is not None else None
+
+    @reading
+    def list_replicas(self, sql: Statements) -> tuple[Replica, ...]:
+        return tuple(map(rows.to_replica, sql.rows("list_replicas", {})))
+
+    @reading
+    def run_by(self, sql: Statements, replica_id: str) -> tuple[str, ...]:
+        return tuple(row[0] for row in sql.rows("run_by", {"replica_id": replica_id}))
+
+    @reading
+    def orphaned_sessions(self, sql: Statements, replica_id: str) -> tuple[str, ...]:
+        return tuple(row[0] for row in sql.rows("orphaned_sessions", {"replica_id": replica_id}))
+
+
+class _SqlLists(SqlReader):
+    """Pages of the session list; :class:`clew.store.base.Conversations` has the contract of each method."""
+
+    @reading_list
+    def list_sessions(self, sql: Statements, query: SessionQuery) -> SessionPage:
+        found, more = _find(sql, query)
+        page = tuple(rows.to_session(row, keep_damaged=True) for row in found)
+        return SessionPage(page, _end_of(page) if more else None)
+
+    @reading_list
+    def list_shown(self, sql: Statements, query: SessionQuery) -> ShownPage:
+        found, more = _find(sql, query)
+        ids = [row[0] for row in found]
+        spent = _spent(sql, ids)
+        page = tuple(rows.to_session(row, keep_damaged=True, spend=spent[row[0]]) for row in found)
+        unsettled, failed = frozenset(_unsettled(sql, ids)), frozenset(_failed(sql, ids))
+        return ShownPage(page, _end_of(page) if more else None, unsettled, failed)
+
+    @reading
+    def unsettled_sessions(self, sql: Statements, among: Collection[str] | None = None) -> tuple[str, ...]:
+        if among is None:
+            return tuple(row[0] for row in sql.rows("unsettled_sessions", {}))
+        return _unsettled(sql, among)
+
+    @reading
+    def failed_sessions(self, sql: Statements, among: Collection[str]) -> tuple[str, ...]:
+        return _failed(sql, among)
+
+    @reading
+    def load_spend(self, sql: Statements, session_ids: Collection[str]) -> dict[str, Spend]:
+        return _spent(sql, session_ids)
+
+
+def _find(sql: Statements, query: SessionQuery) -> tuple[list[tuple[Any, ...]], bool]:
+    """Return the rows of a page, and whether there are more."""
+    plain = f"%{query.title}%" if query.title and _PLAIN.fullmatch(query.title) else None
+    # The narrowest index first: the other conditions are checked row by row.
+    if query.parent is not None:
+        name = "list_sessions_of_parent"
+    elif query.owner is not None:
+        name = "list_sessions_of_owner"
+    elif query.agent is not None:
+        name = "list_sessions_of_agent"
+    elif query.workspace is not None:
+        name = "list_sessions_of_workspace"
+    elif query.archived or query.ephemeral or query.kind != "chat":
+        name = "list_flagged_sessions"
+    else:
+        name = "list_sessions" if plain is None else "list_titled_sessions"
+    params = {**msgspec.structs.asdict(query), **msgspec.structs.asdict(query.cursor or _END)}
+    found = list(sql.rows(name, {**params, "plain": plain, "limit": query.limit + 1}))
+    return found[: query.limit], len(found) > query.limit
+
+
+def _end_of(page: tuple[Session, ...]) -> Cursor:
+    return Cursor(page[-1].updated_at, page[-1].id)
+
+
+def _unsettled(sql: Statements, among: Collection[str]) -> tuple[str, ...]:
+    return tuple(row[0] for row in sql.rows("unsettled_among", {"ids": rows.encode(list(among))}))
+
+
+def _failed(sql: Statements, among: Collection[str]) -> tuple[str, ...]:
+    return tuple(row[0] for row in sql.rows("failed_among", {"ids": rows.encode(list(among))}))
+
+
+def _spent(sql: Statements, session_ids: Collection[str]) -> dict[str, Spend]:
+    found = sql.rows("load_spend", {"ids": rows.encode(list(session_ids))})
+    return {id_: Spend(calls, tokens, nano / NANO, subagents) for id_, calls, tokens, nano, subagents in found}
+
+
+class SqlConversations(_SqlLists):
     """See :class:`clew.store.base.Conversations` for what each method promises."""
 
     # Sessions
@@ -203,7 +312,7 @@ class SqlConversations(SqlLists):
         return tuple(str(project) for project, *_ in sql.rows("all_project_rules", {}))
 
 
-class SqlMoment(SqlConversations, SqlHistoryPages, SqlPaths, SqlReplicas):
+class SqlMoment(SqlConversations, SqlHistoryPages, SqlPaths, _SqlReplicas):
     """See :class:`clew.store.base.Moment`."""
 
     async def at_once(self, session_id: str, ask: Callable[[Moment], Coroutine[Any, Any, T]]) -> T:

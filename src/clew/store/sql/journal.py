@@ -2,7 +2,11 @@
 removed.
 
 Each commit writes one journal row with the chunks of every stream that it accepted. The writer keeps the book in
-memory; after a rollback it is read again from the rows. :mod:`clew.store.sql.marks` defines how rows name streams.
+memory; after a rollback it is read again from the rows. :mod:`clew.store.sql.journal` defines how rows name streams.
+
+A row names every stream it holds. To be short, it uses the end of the message's id, unless another stream in the
+journal has that name already. The checksum of the stream's mark covers the name, so it shows which of the two names is
+used: a name is assigned to the one stream whose mark confirms it, never to one that merely ends the same.
 """
 
 from __future__ import annotations
@@ -10,24 +14,33 @@ from __future__ import annotations
 import itertools
 import logging
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
 from zlib import crc32
 
 import msgspec
 
 from clew.errors import IllegalChunk, RowUndecodable
-from clew.store.sql.marks import Ending, Mark, mark_crc, messages_of, short_name, streams_by_name
+from clew.ids import is_message_id
 from clew.store.unit import JournalEntry
 from clew.transcript.chunk import EncodedRow, JournalRow, encode_rows, parse_row, split_rows
 
 log = logging.getLogger("clew.store")
 
-__all__ = ["JournalBook", "JournalLine", "Tail", "decode_entries", "read_tails", "row_crc"]
+__all__ = ["Mark", "mark_crc", "messages_of", "short_name", "streams_by_name", "to_mark"]
 
 
 JournalLine = tuple[int, bytes, int | None]
 """A stored row: its number, text and checksum; rows of older files have no checksum."""
+_DAMAGED_MARK: Final = "its mark in the journal is damaged: what came after its stored parts is lost"
+_MAY_HAVE_GAP: Final = "a row of the journal cannot be decoded: this stream may have lost its end"
+_GAP: Final = "a row of the journal cannot be decoded: this stream has lost its end"
+_MAX_FINISHED: Final = 1_024
+_SHORT_PREFIX: Final = "~"
+"""Prefix of a short name. No id contains it."""
+_SHORT_LENGTH: Final = 8
+_Ending: TypeAlias = Callable[[Collection[str]], Iterable[str]]
+"""Returns the ids of all messages that end in one of these."""
 
 
 class Tail(msgspec.Struct):
@@ -72,7 +85,7 @@ def decode_entries(line: JournalLine) -> dict[str, list[JournalEntry]]:
     return {name: _entries(line[0], encoded) for name, encoded in _split(line).items()}
 
 
-def read_tails(lines: Iterable[JournalLine], marks: Iterable[Mark], ending: Ending | None = None) -> dict[str, Tail]:
+def read_tails(lines: Iterable[JournalLine], marks: Iterable[Mark], ending: _Ending | None = None) -> dict[str, Tail]:
     """Return what the journal holds of the streams with a mark; with ``ending`` also of those without.
 
     A row that cannot be decoded loses its content: a stream ends before the first missing number. Which streams were in
@@ -113,11 +126,6 @@ def read_tails(lines: Iterable[JournalLine], marks: Iterable[Mark], ending: Endi
     return {id_: tail for id_, tail in tails.items() if tail.entries or tail.damage}
 
 
-_DAMAGED_MARK: Final = "its mark in the journal is damaged: what came after its stored parts is lost"
-_MAY_HAVE_GAP: Final = "a row of the journal cannot be decoded: this stream may have lost its end"
-_GAP: Final = "a row of the journal cannot be decoded: this stream has lost its end"
-
-
 def _extend(tail: Tail, mark: Mark, entries: Sequence[JournalEntry]) -> None:
     above = [entry for entry in entries if entry.n > mark.folded_through]
     if not above:
@@ -133,9 +141,6 @@ def _extend(tail: Tail, mark: Mark, entries: Sequence[JournalEntry]) -> None:
         tail.entries += above
         tail.damage = None
     tail.last = above[-1].n
-
-
-_MAX_FINISHED: Final = 1_024
 
 
 class _Row(msgspec.Struct):
@@ -160,7 +165,7 @@ class JournalBook:
         self._accepted_session: dict[str, str] = {}
         self._passed: dict[str, int] = {}
 
-    def load(self, lines: Iterable[JournalLine], marks: Mapping[str, Mark], ending: Ending) -> None:
+    def load(self, lines: Iterable[JournalLine], marks: Mapping[str, Mark], ending: _Ending) -> None:
         """Start over from the stored rows and marks."""
         self.__init__()  # type: ignore[misc]
         sessions = {id_: mark.session_id for id_, mark in marks.items()}
@@ -333,3 +338,70 @@ def _ranges(numbers: list[int]) -> list[tuple[int, int]]:
         else:
             ranges.append((n, n))
     return ranges
+
+
+def short_name(message_id: str) -> str | None:
+    """Return the short name of a stream; None for ids that clew did not make."""
+    return _SHORT_PREFIX + message_id[-_SHORT_LENGTH:] if is_message_id(message_id) else None
+
+
+def _ending_of(name: str) -> str | None:
+    """Return the end of the message id that this short name stands for; None for a whole id."""
+    return name[1:] if name.startswith(_SHORT_PREFIX) else None
+
+
+def mark_crc(message_id: str, folded_through: int, name: str | None = None) -> int:
+    """Return the checksum of a mark; ``name`` is the stream's name in rows, if it is not its message's id."""
+    text = f"{message_id} {folded_through}"
+    return crc32((text if name is None or name == message_id else f"{text} {name}").encode())
+
+
+class Mark(NamedTuple):
+    """A stored mark: how far the parts hold a stream."""
+
+    message_id: str
+    session_id: str
+    folded_through: int
+    crc: int | None
+
+    @property
+    def name(self) -> str | None:
+        """Return the name of the stream in rows; None when the mark is damaged and the name unknown."""
+        if self.crc is None or self.crc == mark_crc(self.message_id, self.folded_through):
+            return self.message_id
+        short = short_name(self.message_id)
+        is_short = short is not None and self.crc == mark_crc(self.message_id, self.folded_through, short)
+        return short if is_short else None
+
+    @property
+    def is_sound(self) -> bool:
+        return self.name is not None
+
+
+def to_mark(row: Sequence[Any]) -> Mark:
+    """Convert a row to a mark; unexpected values make it a damaged one."""
+    message_id, session_id, folded_through, crc = row
+    if isinstance(message_id, str) and isinstance(folded_through, int):
+        return Mark(message_id, session_id, folded_through, crc)
+    return Mark(str(message_id), str(session_id), 0, -1)
+
+
+def streams_by_name(marks: Iterable[Mark]) -> dict[str, str]:
+    """Return the streams with an intact mark, by their names in rows."""
+    return {name: mark.message_id for mark in marks if (name := mark.name) is not None}
+
+
+def messages_of(strays: Collection[str], marks: Mapping[str, Mark], ending: _Ending) -> dict[str, list[str]]:
+    """Return the messages that each of these names may belong to, when no intact mark says so.
+
+    A stream with an intact mark uses the name its mark confirms, so an unknown name is another stream's. A mark without
+    a checksum, as older versions wrote them, says nothing about short names, which did not exist then.
+    """
+    found: dict[str, list[str]] = {name: [name] if _ending_of(name) is None else [] for name in strays}
+    ends = {end for name in strays if (end := _ending_of(name)) is not None}
+    for message_id in ending(ends) if ends else ():
+        name = short_name(message_id)
+        mark = marks.get(message_id)
+        if name in found and (mark is None or mark.crc is None or not mark.is_sound):
+            found[name].append(message_id)
+    return found

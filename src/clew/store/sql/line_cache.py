@@ -89,9 +89,9 @@ class CachedLine(msgspec.Struct, frozen=True):
 class LineCache:
     """A thread-safe cache of lines. ``is_known`` returns whether no other process has written to a session."""
 
-    def __init__(self, is_known: Callable[[str | None], bool], max_bytes: int = MAX_BYTES) -> None:
+    def __init__(self, is_known: Callable[[str | None], bool]) -> None:
         self._is_known = is_known
-        self._max_bytes = max_bytes
+        self._max_bytes = MAX_BYTES
         self._lock = threading.Lock()
         self._lines: dict[str, CachedLine] = {}
         self._written: dict[str, int] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, Final, TypeAlias
 
@@ -12,18 +12,18 @@ from msgspec.structs import replace
 from clew.errors import InternalError, RowUndecodable
 from clew.store.base import LineSlice
 from clew.store.facts import ALL
-from clew.store.lines import view_line
-from clew.store.paths import PathTurn
 from clew.store.sql import rows
 from clew.store.sql.line_cache import CachedLine, LineCache
 from clew.store.sql.messages import MessageReader, placeholder
 from clew.store.sql.statements import Statements
+from clew.store.trees import PathTurn
 from clew.transcript.damage import MISSING
 from clew.transcript.line import LineTurn, end_of_line
 from clew.transcript.model_call import ModelCall
 from clew.transcript.pruned import Pruned
 from clew.transcript.session import SessionState
 from clew.transcript.turn import HeadMove, Tree, Turn
+from clew.transcript.view import find_compaction
 
 __all__ = [
     "LOST_MESSAGES",
@@ -248,7 +248,7 @@ class LineReader:
         load = functools.partial(self.load, viewed=True)
         end = self._sql.first("get_turn", {"id": self._end, "session_id": self._session_id})
         compaction = rows.to_turn(end).compaction_turn_id if end else None
-        line = view_line(load, lambda id_: self._holder_depth(self._end, id_) is not None, compaction, turns)
+        line = _view_line(load, lambda id_: self._holder_depth(self._end, id_) is not None, compaction, turns)
         return replace(line, pruned=load_pruned(self._sql, self._session_id))
 
     def cached_view(self, lines: LineCache) -> LineSlice:
@@ -323,3 +323,26 @@ def _check_path(session_id: str, end: str | None, path: Sequence[Turn], *, throu
         raise RowUndecodable("a turn is misplaced in the tree", turn_id=path[0].id, **ids)
     if path and through_root and path[0].parent_turn_id is not None:
         raise RowUndecodable("the parent of this turn is missing", turn_id=path[0].id, **ids)
+
+
+_LoadLine = Callable[[str | None, int | None, str | None], LineSlice]
+"""(end turn, maximum number of turns, first message) as in ``Store.load_line``."""
+
+_HoldsMessage = Callable[[str], bool]
+"""Return whether a turn on the line holds this message."""
+
+
+def _view_line(load: _LoadLine, holds: _HoldsMessage, compaction_turn: str | None, turns: int | None) -> LineSlice:
+    """Load the line back to the tail of the newest compaction; without one, the last ``turns`` turns, or all."""
+    if compaction_turn is None:
+        return load(None, turns, None)
+    compaction = find_compaction(load(compaction_turn, 1, None).turns)
+    if compaction is None or compaction.tail_start_id is None:
+        return LineSlice(load(None, None, None).turns, complete=True)
+    # If no turn of the line holds the tail, it begins right below the compaction: nothing above that is needed.
+    tail = compaction.tail_start_id
+    line = load(None, None, tail if holds(tail) else compaction.marker.id)
+    if all(entry.turn.id != compaction_turn for entry in line.turns):
+        # The tail of a compaction made for an open turn begins below it; the slice must include the summary.
+        line = load(None, None, compaction.marker.id)
+    return LineSlice(line.turns, complete=True)

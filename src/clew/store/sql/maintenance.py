@@ -11,9 +11,8 @@ from clew.store.base import Damage, FullSession
 from clew.store.facts import Fact
 from clew.store.sql import line_reader, rows, triggers
 from clew.store.sql.adopt import unadopted_sessions
-from clew.store.sql.journal import decode_entries
+from clew.store.sql.journal import decode_entries, messages_of, streams_by_name, to_mark
 from clew.store.sql.log import to_fact
-from clew.store.sql.marks import messages_of, streams_by_name, to_mark
 from clew.store.sql.messages import MessageReader, messages_ending
 from clew.store.sql.statements import SqlReader, Statements, reading, reading_session, reading_store
 from clew.transcript.spend import NANO, UsageGroup, UsageQuery, UsageSums

@@ -16,11 +16,10 @@ from msgspec.structs import replace
 
 from clew.errors import IllegalChunk, RowUndecodable
 from clew.store.base import PendingStream, QueuedMessage
+from clew.store.pending_work import UNSTORED, with_tail
 from clew.store.sql import rows
-from clew.store.sql.journal import JournalLine, Tail, read_tails
-from clew.store.sql.marks import to_mark
+from clew.store.sql.journal import JournalLine, Tail, read_tails, to_mark
 from clew.store.sql.statements import Statements
-from clew.store.tail import UNSTORED, with_tail
 from clew.transcript.damage import (
     CHANGED,
     DAMAGED,

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from clew.convert import convert
 from clew.errors import RowUndecodable
+from clew.store.base import Replica
 from clew.transcript.damage import DAMAGED, UNREADABLE, damaged_part
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.metadata import VARIANT_KEY
@@ -283,3 +284,9 @@ def to_call(row: Row) -> ModelCall:
         )
     values = (*row[:6], Model(*row[6:9]), Usage(*row[9:14]), *row[14:20], bool(row[20]), row[21], row[22])
     return ModelCall(**dict(zip(_CALL, values, strict=True)))
+
+
+def to_replica(row: Row) -> Replica:
+    """Convert a row with ``replica_columns``."""
+    id_, url, version, started_at, beat_at, lease_until, draining, alive = row
+    return Replica(id_, url, version, started_at, beat_at, lease_until, bool(draining), bool(alive))

@@ -1,11 +1,17 @@
 """The interface of a SQL engine to the code shared by all SQL stores: named statements, and reads of one state of the
-store."""
+store.
+
+A ``.sql`` file consists of blocks headed ``-- name: x``. A block headed ``-- fragment: x`` is text that other blocks
+include with ``{x}``. Parameters are written ``:name``.
+"""
 
 from __future__ import annotations
 
 import functools
 import inspect
+import re
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from importlib import resources
 from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from clew.errors import InternalError
@@ -15,11 +21,17 @@ from clew.store.sql.tails import Tails
 __all__ = [
     "FEW_TURNS",
     "IsLong",
+    "ReadTransaction",
     "Reads",
     "SqlReader",
     "Statements",
+    "TooLong",
+    "end_of",
     "has_longer_view",
+    "load_queries",
+    "measured",
     "must",
+    "read_sql",
     "reading",
     "reading_list",
     "reading_session",
@@ -178,3 +190,78 @@ def _is_long(sql: Statements, measure: str, session_id: str, wanted: int | None)
     if wanted is not None:
         return wanted > FEW_TURNS
     return sql.first(measure, {"id": session_id, "turns": FEW_TURNS}) is not None
+
+
+_HEAD = re.compile(r"^-- (name|fragment): ([a-z_]+)$", re.MULTILINE)
+
+
+def read_sql(path: str, package: str = "clew.store.sql") -> str:
+    """Return the text of a data file in a package."""
+    return resources.files(package).joinpath(path).read_text(encoding="utf-8")
+
+
+def load_queries(path: str, package: str = "clew.store.sql") -> dict[str, str]:
+    """Return the named statements of a file, with fragments filled in, without comments and extra white space."""
+    pieces = _HEAD.split(read_sql(path, package))[1:]
+    fragments: dict[str, str] = {}
+    queries: dict[str, str] = {}
+    for kind, name, body in zip(pieces[::3], pieces[1::3], pieces[2::3], strict=True):
+        target = fragments if kind == "fragment" else queries
+        if name in target:
+            raise InternalError(f"{path} names {name} twice")
+        lines = (line.split("--")[0].strip() for line in body.splitlines())
+        target[name] = " ".join(line for line in lines if line).rstrip(";")
+    # Twice, because a fragment may include another.
+    for name, body in queries.items():
+        for fragment, text in (*fragments.items(), *fragments.items()):
+            body = body.replace("{" + fragment + "}", text)
+        queries[name] = body
+    return queries
+
+
+class TooLong(Exception):
+    """Raised when a read started in the short lane belongs in the long one."""
+
+
+class Answers(Protocol):
+    """Runs a read and translates its errors to the store's."""
+
+    def __call__(self, call: Callable[[Statements], Any], sql: Statements) -> Any: ...
+
+
+class ReadTransaction:
+    """Reads in an already open transaction; none of them waits."""
+
+    def __init__(self, sql: Statements, lines: LineCache | None, *, in_long: bool, answer: Answers) -> None:
+        self._sql = sql
+        self._in_long = in_long
+        self._answer = answer
+        self.lines = lines
+
+    async def run(self, call: Callable[[Statements], T], session_id: str | None = None, *, long: IsLong = False) -> T:
+        if long is False or self._in_long:
+            read: T = self._answer(call, self._sql)
+        else:
+            read = self._answer(lambda sql: measured(call, sql, long), self._sql)
+        return read
+
+    async def at_once(self, ask: Callable[[Reads], Coroutine[Any, Any, T]], session_id: str | None = None) -> T:
+        return await ask(self)
+
+
+def measured(call: Callable[[Statements], T], sql: Statements, long: IsLong) -> T:
+    """Run a read in the short lane, if it belongs there."""
+    if long is True or (callable(long) and long(sql)):
+        raise TooLong
+    return call(sql)
+
+
+def end_of(asked: Coroutine[Any, Any, T]) -> T:
+    """Return the result of a coroutine that only reads, and so never waits."""
+    try:
+        asked.send(None)
+    except StopIteration as end:
+        value: T = end.value
+        return value
+    asked.close()
+    raise InternalError("a combined read may await nothing but the store")

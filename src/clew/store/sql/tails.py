@@ -14,8 +14,7 @@ from typing import Final
 
 import msgspec
 
-from clew.store.sql.journal import Tail
-from clew.store.sql.marks import Mark
+from clew.store.sql.journal import Mark, Tail
 from clew.store.unit import JournalEntry
 
 __all__ = ["MAX_BYTES", "Tails"]

@@ -15,7 +15,7 @@ from clew.store import unit as u
 from clew.store.base import Cursor, Moment, SessionQuery, Store
 from clew.store.copied_line import CopiedMessage, CopiedTurn
 from clew.store.deletion import delete_rows
-from clew.store.tail import StreamTail
+from clew.store.pending_work import StreamTail
 from clew.testing.chunks import text
 from clew.testing.clock import FakeClock
 from clew.testing.scribe import MODEL, Scribe, user_row

@@ -17,7 +17,7 @@ from clew.tools.files.access import file_errors, read_all, replace
 from clew.tools.files.change import change_between, change_details, may_show, text_at
 from clew.tools.files.paths import ResolvedPath, changed_targets, judged_path, locate
 from clew.tools.files.walk import count
-from clew.tools.media import looks_binary
+from clew.tools.output import looks_binary
 from clew.tools.thread import run_in_thread
 
 __all__ = ["EditPlan", "edit", "edited_output", "plan_edit"]

@@ -16,7 +16,7 @@ from clew.tools.decorator import tool
 from clew.tools.files.access import file_errors, open_plain
 from clew.tools.files.paths import ResolvedPath, judged_path, path_targets
 from clew.tools.files.walk import StopCheck, count
-from clew.tools.media import SNIFF_BYTES, describe, looks_binary
+from clew.tools.output import SNIFF_BYTES, describe, looks_binary
 from clew.tools.thread import run_in_thread
 
 __all__ = ["Page", "page_of", "read", "show_page"]

@@ -11,8 +11,7 @@ from msgspec import Meta
 from clew.errors import ToolFailed
 from clew.tools.base import ToolContext
 from clew.tools.decorator import FunctionTool
-from clew.tools.media import SNIFF_BYTES, describe, looks_binary
-from clew.tools.output import fit_text
+from clew.tools.output import SNIFF_BYTES, describe, fit_text, looks_binary
 from clew.tools.thread import run_in_thread
 from clew.tools.web.fetch import Fetcher, Page
 from clew.tools.web.text import decode, html_to_text

@@ -10,6 +10,7 @@ import asyncio
 import importlib
 import os
 import re
+import time
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
@@ -18,14 +19,19 @@ from clew.clock import Clock, Timer
 from clew.errors import ToolFailed
 from clew.mcp_server import McpServer
 from clew.tools.mcp.definitions import Definitions, read_definitions
-from clew.tools.mcp.wire import Wire
 from clew.tools.thread import run_in_thread
 
 if TYPE_CHECKING:
     from mcp import Client
 
-__all__ = ["IDLE_MS", "Connection", "ResourceListener"]
+__all__ = ["IDLE_MS", "MAX_MESSAGE", "Connection", "LimitExceeded", "RateLimit", "ResourceListener", "Wire"]
 
+
+MAX_MESSAGE: Final = 8 * 1024 * 1024
+_BURST_BYTES: Final = 32 * 1024 * 1024
+_BYTES_PER_S: Final = 8 * 1024 * 1024
+_BURST_MESSAGES: Final = 2_000
+_MESSAGES_PER_S: Final = 500
 IDLE_MS: Final = 30 * 60 * 1000
 _MIN_RETRY_MS: Final = 1_000
 _MAX_RETRY_MS: Final = 60_000
@@ -36,9 +42,41 @@ _MAX_OVERDUE: Final = 2
 """Calls in a row that may run out of time before a server that answers other requests is started again."""
 _OVERDUE_SHARE: Final = 0.9
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}", re.ASCII)
-
 T = TypeVar("T")
 Reporter = Callable[[Any], None]
+
+
+class LimitExceeded(Exception):
+    """The server sends more than is accepted."""
+
+
+class Wire:
+    """The state of one transport. ``closed`` is set when it has ended, ``why`` is the reason."""
+
+    def __init__(self) -> None:
+        self.closed = asyncio.Event()
+        self.why: str | None = None
+
+    def close(self, why: str) -> None:
+        self.why = self.why or why
+        self.closed.set()
+
+
+class RateLimit:
+    """A limit for bytes and messages of a server: a burst, and then a rate."""
+
+    def __init__(self) -> None:
+        self._at = time.monotonic()
+        self._bytes: float = _BURST_BYTES
+        self._messages: float = _BURST_MESSAGES
+
+    def spend(self, size: int = 0, messages: float = 0) -> None:
+        now = time.monotonic()
+        passed, self._at = now - self._at, now
+        self._bytes = min(self._bytes + passed * _BYTES_PER_S, _BURST_BYTES) - size
+        self._messages = min(self._messages + passed * _MESSAGES_PER_S, _BURST_MESSAGES) - messages
+        if self._bytes < 0 or self._messages < 0:
+            raise LimitExceeded("it sends more than a server may")
 
 
 class ResourceListener:

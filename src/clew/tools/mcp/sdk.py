@@ -27,9 +27,8 @@ from pydantic import TypeAdapter, ValidationError
 from clew._version import __version__
 from clew.errors import ToolFailed
 from clew.mcp_server import McpServer
-from clew.tools.mcp.http import open_http
-from clew.tools.mcp.stdio import open_stdio
-from clew.tools.mcp.wire import Wire
+from clew.tools.mcp.connection import Wire
+from clew.tools.mcp.transports import open_http, open_stdio
 from clew.tools.process.environment import environment
 from clew.tools.process.program import Program
 

@@ -1,25 +1,39 @@
-"""Strict parsing of URLs: each host has one spelling.
+"""Strict parsing of URLs, where each host has one spelling, and the policy for addresses to connect to.
 
 Programs disagree about unusual URLs, and attacks use the difference: one finds the host before an ``@`` or a backslash,
 another after it; one takes ``0x7f.1`` for a name, another for an address. A URL that could be parsed in two ways is
-refused. Whether its host may be reached is decided elsewhere (``address.py`` and permissions).
+refused.
+
+By default only addresses of the public internet are allowed. The table next to this module follows IANA's registries of
+special-purpose addresses. An address that contains another one (IPv4-mapped, 6to4, NAT64, Teredo, ISATAP) is always
+refused: no public site needs it.
 """
 
 from __future__ import annotations
 
 import re
+import tomllib
 import unicodedata
-from ipaddress import IPv4Address, IPv6Address
-from typing import Final
+from collections.abc import Callable
+from functools import cache
+from importlib.resources import files
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
+from typing import Final, TypeAlias
 from urllib.parse import quote, urljoin, urlsplit
 
 import msgspec
 
 from clew.errors import ToolFailed
-from clew.tools.web.address import Address
 
-__all__ = ["Url", "join_url", "parse_url"]
+__all__ = ["Address", "AddressPolicy", "Url", "join_url", "parse_url", "public_only"]
 
+
+Address: TypeAlias = IPv4Address | IPv6Address
+AddressPolicy: TypeAlias = Callable[[Address], str | None]
+"""Returns the reason why an address is refused, or None."""
+
+_GLOBAL_UNICAST: Final = IPv6Network("2000::/3")
+_ISATAP: Final = (0x00005EFE, 0x02005EFE)
 MAX_URL_CHARS: Final = 4096
 _PORTS: Final = {"http": 80, "https": 443}
 _LABEL: Final = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)", re.ASCII)
@@ -27,6 +41,27 @@ _LABEL: Final = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)", re.ASCII)
 _NUMBER: Final = re.compile(r"[0-9]+|0x[0-9a-f]*", re.ASCII)
 # Characters that need no escape in the request line; a percent sign is taken as part of an escape.
 _SAFE: Final = "/?:@!$&'()*+,;=-._~%[]"
+
+
+# An invalid table raises, and nothing is fetched.
+@cache
+def _special_networks() -> list[tuple[IPv4Network | IPv6Network, str]]:
+    table = tomllib.loads(files(__package__).joinpath("addresses.toml").read_text("utf-8"))
+    return [(ip_network(network), reason) for network, reason in table.items()]
+
+
+def public_only(address: Address) -> str | None:
+    """Return why this address is not a public one, or None. The default policy."""
+    reason = next((reason for network, reason in _special_networks() if address in network), None)
+    if reason is not None or isinstance(address, IPv4Address):
+        return reason
+    if address.scope_id is not None:
+        return "names a network interface"
+    if address not in _GLOBAL_UNICAST:
+        return "is not a public address"
+    if (int(address) >> 32) & 0xFFFFFFFF in _ISATAP:
+        return "carries an IPv4 address (ISATAP)"
+    return None
 
 
 class Url(msgspec.Struct, frozen=True):

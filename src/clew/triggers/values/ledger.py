@@ -31,7 +31,6 @@ __all__ = [
     "event_text",
     "owned_source",
     "tag_of",
-    "without_content",
 ]
 
 Direction = Literal["in", "out"]
@@ -73,11 +72,6 @@ class LedgerEvent(msgspec.Struct, frozen=True, kw_only=True):
     def is_taken(self) -> bool:
         """Return whether it is a first delivery that started, or queued, a turn."""
         return self.direction == "in" and self.attempt == 1 and self.status is None
-
-
-def without_content(event: LedgerEvent) -> LedgerEvent:
-    """Return the event as it is stored after its session is deleted."""
-    return msgspec.structs.replace(event, data={})
 
 
 class EventQuery(msgspec.Struct, frozen=True, kw_only=True):

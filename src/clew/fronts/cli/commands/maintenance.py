@@ -18,9 +18,9 @@ from clew.fronts.remote.engine import RemoteEngine
 from clew.fronts.samples import fill
 from clew.session.history.check import Problem
 from clew.session.history.check import check as judge
+from clew.session.history.check import repair as repair_store
+from clew.session.history.convert import EVENT_LOG
 from clew.session.history.convert import convert as move
-from clew.session.history.convert_shared import EVENT_LOG
-from clew.session.history.repair import repair as repair_store
 from clew.store.location import Memory, PostgresDatabase, SqliteFile, parse_url
 from clew.transcript.rule import KeptRule
 

@@ -18,7 +18,7 @@ from psycopg.types.numeric import Int8BinaryDumper
 from psycopg.types.string import TextBinaryLoader, TextLoader
 
 from clew import errors
-from clew.store.sql.queries import load_queries, read_sql
+from clew.store.sql.statements import load_queries, read_sql
 from clew.store.sql.tails import Tails
 
 __all__ = ["Connection", "PostgresStatements", "connect", "is_conflict", "is_cut_off", "shown_url", "translate"]

@@ -28,8 +28,7 @@ from clew.store.sql.postgres.connection import (
     shown_url,
     translate,
 )
-from clew.store.sql.read_transaction import ReadTransaction, TooLong, end_of, measured
-from clew.store.sql.statements import IsLong, Reads, Statements
+from clew.store.sql.statements import IsLong, Reads, ReadTransaction, Statements, TooLong, end_of, measured
 
 __all__ = ["ReaderPool"]
 

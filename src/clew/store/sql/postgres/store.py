@@ -13,19 +13,17 @@ import psycopg
 from clew.errors import NotSupported, StoreClosed, StoreReadOnly
 from clew.ids import SessionIdForm
 from clew.store.base import Capabilities, Damage, Rebuilt, SearchPage, SearchQuery
-from clew.store.commit_batcher import Answer, Answered
-from clew.store.commit_hooks import Watched
+from clew.store.commit_batcher import Answered, Watched
 from clew.store.search import plan_search
 from clew.store.sql.conversations import SqlMoment
-from clew.store.sql.indexing import Indexing
 from clew.store.sql.maintenance import CHECKS, SqlMaintenance, run_checks
 from clew.store.sql.postgres.connection import shown_url
 from clew.store.sql.postgres.pool import ReaderPool
-from clew.store.sql.postgres.search import find_hits
-from clew.store.sql.postgres.search_index import SearchIndex
+from clew.store.sql.postgres.search_index import SearchIndex, find_hits
 from clew.store.sql.postgres.writer import Writers
+from clew.store.sql.search import Indexing
 from clew.store.sql.triggers import SqlTriggers
-from clew.store.unit import Committed, Outcome, Unit
+from clew.store.unit import Outcome, Unit
 
 __all__ = ["PostgresStore"]
 
@@ -71,16 +69,7 @@ class PostgresStore(Watched, SqlMoment, SqlTriggers, SqlMaintenance):
         return self._notify_on_commit(unit, self._open_writers().submit(unit))
 
     def submit_all(self, units: Sequence[Unit], answered: Answered, *, awaited: bool) -> None:
-        def notify(answers: Sequence[tuple[int, Answer]]) -> None:
-            try:
-                if self._on_commit is not None:
-                    for index, answer in answers:
-                        if isinstance(answer, Committed):
-                            self._on_commit(units[index])
-            finally:
-                answered(answers)
-
-        self._open_writers().submit_all(units, notify, awaited=awaited)
+        self._open_writers().submit_all(units, self._notify_on_commits(units, answered), awaited=awaited)
 
     def _open_writers(self) -> Writers:
         if self._closed:

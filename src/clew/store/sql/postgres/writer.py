@@ -7,6 +7,8 @@ a group fails, the group is rolled back and its units run one by one, so that on
 Each commit has a number, stored in the database with it. When the connection is lost during a commit, the next
 connection checks for that number: if it is there, the commit succeeded. If not, the number is invalidated, so that a
 delayed server cannot commit it later, and the group runs again.
+
+So no writer caches what the rows hold, and no process reads rows of another process's streams.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from clew.store.commit_batcher import Answer
 from clew.store.sql import rows
 from clew.store.sql.apply import UnitWriter
 from clew.store.sql.inbox import Inbox, Item, Work, answer, split_batches
+from clew.store.sql.journal import mark_crc, row_crc
 from clew.store.sql.postgres.connection import (
     Connection,
     PostgresStatements,
@@ -39,7 +42,7 @@ from clew.store.sql.postgres.connection import (
     translate,
 )
 from clew.store.sql.postgres.search_index import SearchIndex
-from clew.store.sql.postgres.stream_journal import StreamJournal
+from clew.store.sql.statements import Statements
 from clew.store.unit import (
     STORE_WIDE,
     AliasIsFree,
@@ -47,6 +50,7 @@ from clew.store.unit import (
     DeletePortion,
     DeleteSession,
     DigestIsNew,
+    JournalEntry,
     LinkBlob,
     Outcome,
     PutBlob,
@@ -55,9 +59,10 @@ from clew.store.unit import (
     RulesAre,
     Unit,
 )
+from clew.transcript.chunk import encode_rows
 from clew.transcript.session import SessionState
 
-__all__ = ["Writer", "Writers"]
+__all__ = ["StreamJournal", "Writer", "Writers"]
 
 log = logging.getLogger("clew.store")
 
@@ -318,3 +323,46 @@ def _lock(sql: PostgresStatements, units: Sequence[Unit]) -> dict[str, SessionSt
         for session_id, *state, is_deleted in sql.rows("lock_states", {"ids": rows.encode(ids)}):
             states[session_id] = None if is_deleted else SessionState(*state)
     return states
+
+
+class StreamJournal:
+    """See :class:`clew.store.sql.apply.Journal`."""
+
+    def __init__(self, statements: Statements) -> None:
+        self._sql = statements
+        self._accepted: dict[str, tuple[str, list[JournalEntry]]] = {}
+        self._folded: dict[str, tuple[str, int]] = {}
+
+    def reset(self) -> None:
+        self._accepted.clear()
+        self._folded.clear()
+
+    def knows(self, message_id: str) -> bool:
+        return True  # the row is inserted only if its message exists
+
+    def accept(self, session_id: str, message_id: str, entries: Sequence[JournalEntry]) -> None:
+        self._accepted.setdefault(message_id, (session_id, []))[1].extend(entries)
+
+    def fold(self, session_id: str, message_id: str, through: int) -> None:
+        self._folded[message_id] = (session_id, through)
+
+    def flush(self) -> None:
+        for message_id, (session_id, through) in self._folded.items():
+            mark = {"message_id": message_id, "session_id": session_id, "through": through}
+            self._sql.run("fold_journal", {**mark, "crc": mark_crc(message_id, through)})
+        for message_id, (session_id, entries) in self._accepted.items():
+            folded = self._folded.get(message_id, (session_id, 0))[1]
+            remaining = [(message_id, entry.n, entry.part, entry.chunk) for entry in entries if entry.n > folded]
+            if remaining:
+                # With full ids: an older clew may serve the same database and take over the session.
+                before, n, data = remaining[0][1] - 1, remaining[-1][1], encode_rows(remaining, in_full=True)
+                row = {"message_id": message_id, "session_id": session_id, "n": n, "data": data.decode()}
+                crcs = {"crc": row_crc(n, data), "before": before, "mark_crc": mark_crc(message_id, before)}
+                self._sql.run("append_chunks", {**row, **crcs})
+        self.reset()
+
+    def finish(self) -> None:
+        pass
+
+    def delete_session(self, session_id: str) -> None:
+        self._sql.run("delete_journal_of_session", {"id": session_id})

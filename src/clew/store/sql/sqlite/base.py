@@ -11,18 +11,16 @@ import msgspec
 
 from clew.errors import InternalError, NotSupported, StoreClosed, StoreReadOnly, StoreUnavailable
 from clew.store.base import Damage, SearchPage, SearchQuery
-from clew.store.commit_batcher import Answer, Answered
-from clew.store.commit_hooks import Watched
+from clew.store.commit_batcher import Answered, Watched
 from clew.store.search import plan_search
 from clew.store.sql.conversations import SqlMoment
-from clew.store.sql.indexing import Indexing
 from clew.store.sql.maintenance import CHECKS, Check, SqlMaintenance, run_checks
+from clew.store.sql.search import Indexing
 from clew.store.sql.sqlite.connection import has_fts5
-from clew.store.sql.sqlite.search import find_hits, is_complete
-from clew.store.sql.sqlite.search_index import SearchIndex
+from clew.store.sql.sqlite.search_index import SearchIndex, find_hits, is_complete
 from clew.store.sql.statements import Reads, Statements
 from clew.store.sql.triggers import SqlTriggers
-from clew.store.unit import Committed, Outcome, Unit
+from clew.store.unit import Outcome, Unit
 
 # What writes is imported with the owner of a file: a reader needs none of it.
 if TYPE_CHECKING:
@@ -64,16 +62,8 @@ class SqliteBase(Watched, SqlMoment, SqlTriggers, SqlMaintenance):
         return self._notify_on_commit(unit, self._open_writer().submit(unit))
 
     def submit_all(self, units: Sequence[Unit], answered: Answered, *, awaited: bool) -> None:
-        def notify(answers: Sequence[Answer]) -> None:
-            try:
-                if self._on_commit is not None:
-                    for unit, answer in zip(units, answers, strict=True):
-                        if isinstance(answer, Committed):
-                            self._on_commit(unit)
-            finally:
-                answered(list(enumerate(answers)))
-
-        self._open_writer().submit_all(units, notify, awaited=awaited)
+        notify = self._notify_on_commits(units, answered)
+        self._open_writer().submit_all(units, lambda answers: notify(list(enumerate(answers))), awaited=awaited)
 
     def _open_writer(self) -> Writer:
         if self._closed:

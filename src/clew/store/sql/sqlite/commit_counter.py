@@ -1,4 +1,4 @@
-"""Counts acknowledged commits in a file next to the database, to detect a truncated write-ahead log.
+"""Acknowledged commits, counted in a file next to the database, and the record of those that are missing from it.
 
 SQLite treats a damaged log as if it ended at the damage. So every commit is numbered in the database, and its number is
 noted in a small separate file before it is acknowledged. A database with fewer commits than were noted has lost some.
@@ -21,19 +21,29 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from zlib import crc32
 
+import msgspec
+
+from clew.errors import RowUndecodable
 from clew.platform.files import CLOEXEC, NOFOLLOW, pwrite, set_mode
 from clew.store import boot_id
-from clew.store.sql.lost_commits import Loss
+from clew.store.base import Damage
+from clew.store.sql import rows
+from clew.store.sql.statements import Statements
 
 __all__ = [
     "LOSS_CAUSE",
     "CommitCounter",
+    "Loss",
     "Note",
     "acknowledged_path",
     "boot_bytes",
+    "damage_of",
     "find_loss",
+    "newest_commit",
     "notes_of",
+    "open_losses",
     "read_notes",
+    "record_loss",
 ]
 
 log = logging.getLogger("clew.store")
@@ -146,3 +156,52 @@ def find_loss(notes: Sequence[Note], store_id: str, held: int) -> Loss | None:
         return None
     named = [note.session_id for note in own_notes if held < note.commit <= needed and note.session_id]
     return Loss(held, needed, tuple(dict.fromkeys(named)))
+
+
+class Loss(msgspec.Struct, frozen=True):
+    """The store held commits through ``held`` when it was opened, and had acknowledged them through ``acknowledged``.
+
+    ``sessions`` are those known to be written to by the missing commits; there may be others.
+    """
+
+    held: int
+    acknowledged: int
+    sessions: tuple[str, ...] = ()
+
+
+def damage_of(loss: Loss, cause: str) -> Damage:
+    """Describe the loss; ``cause`` is how an engine can lose commits."""
+    # The id to accept it by: the first missing commit, the same whichever process finds the loss.
+    loss_id = f"loss-{loss.held + 1}"
+    count = loss.acknowledged - loss.held
+    named = f"; sessions: {', '.join(loss.sessions)}" if loss.sessions else ""
+    return Damage(
+        f"{count} acknowledged commit{'' if count == 1 else 's'} ({loss.held + 1} to {loss.acknowledged}) "
+        f"are missing from the file: {cause}{named}. "
+        f"Restore what you have, or accept it: clew check --accept {loss_id}",
+        loss.sessions[0] if len(loss.sessions) == 1 else None,
+        loss_id,
+    )
+
+
+def record_loss(sql: Statements, loss: Loss, now: int) -> None:
+    """Record a loss in the store, and continue counting from what was acknowledged: no number is assigned twice."""
+    params = {"found_at": now, "held": loss.held, "acknowledged": loss.acknowledged}
+    sql.run("add_loss", {**params, "sessions_json": rows.encode(loss.sessions)})
+    sql.run("set_commits", {"commits": loss.acknowledged})
+
+
+def open_losses(sql: Statements, cause: str) -> tuple[Damage, ...]:
+    """Return the losses that were not accepted."""
+    return tuple(
+        damage_of(Loss(held, acknowledged, tuple(rows.decode(sessions, "sessions of a loss"))), cause)
+        for held, acknowledged, sessions in sql.rows("open_losses", {})
+    )
+
+
+def newest_commit(sql: Statements) -> tuple[str, int]:
+    """Return the store's id, and the number of its newest commit."""
+    mark, commits = sql.first("get_store_mark", {}), sql.first("get_commits", {})
+    if mark is None or commits is None:
+        raise RowUndecodable("the row that counts the commits of the store is missing")
+    return mark[0], commits[0]

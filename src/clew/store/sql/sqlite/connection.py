@@ -16,8 +16,8 @@ from urllib.parse import unquote, urlsplit
 from clew import errors
 from clew.platform.files import CLOEXEC, is_read_only, pwrite
 from clew.store.file_lock import leave, use
-from clew.store.sql.queries import load_queries
 from clew.store.sql.sqlite.names import use_names
+from clew.store.sql.statements import load_queries
 from clew.store.sql.tails import Tails
 
 BUSY_TIMEOUT_MS: Final = 5000

@@ -18,14 +18,13 @@ from clew.ids import Mint
 from clew.store.base import Capabilities, Damage, Rebuilt
 from clew.store.sql.line_cache import LineCache
 from clew.store.sql.log import EventLog
-from clew.store.sql.read_transaction import ReadTransaction, end_of
 from clew.store.sql.sqlite.base import SqliteBase
 from clew.store.sql.sqlite.connection import QUERIES, SqliteStatements, connect_in_memory, transaction
 from clew.store.sql.sqlite.migrate import migrate
 from clew.store.sql.sqlite.pool import read_in_transaction, run_read
 from clew.store.sql.sqlite.transactions import BeforeCommit, Transactions
 from clew.store.sql.sqlite.writer import InlineWriter
-from clew.store.sql.statements import IsLong, Reads, Statements
+from clew.store.sql.statements import IsLong, Reads, ReadTransaction, Statements, end_of
 
 __all__ = ["MemoryStore"]
 

@@ -16,9 +16,9 @@ from typing import Final
 
 from clew.errors import SchemaTooNew, StoreUnavailable
 from clew.failpoints import failpoint
-from clew.store.sql.queries import read_sql
 from clew.store.sql.sqlite.connection import connect_to_inspect, scratch, transaction
 from clew.store.sql.sqlite.names import APPLICATION_ID, FORMAT_TABLES, MADE, PREFIX, find_prefixed, names_in, use_names
+from clew.store.sql.statements import read_sql
 
 __all__ = [
     "APPLICATION_ID",

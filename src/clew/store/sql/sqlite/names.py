@@ -14,7 +14,7 @@ import sqlite3
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from clew.store.sql.queries import read_sql
+from clew.store.sql.statements import read_sql
 
 __all__ = [
     "APPLICATION_ID",

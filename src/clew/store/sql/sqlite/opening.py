@@ -17,9 +17,8 @@ from clew.store.sql.sqlite import connection as c
 from clew.store.sql.sqlite.connection import Connect, connect
 from clew.store.sql.sqlite.indexes import check_indexes, has_damaged_index
 from clew.store.sql.sqlite.migrate import SCHEMA_VERSION, check_version, is_plain, refuse_foreign
-from clew.store.sql.sqlite.options import SqliteOptions
 from clew.store.sql.sqlite.pool import ReaderPool
-from clew.store.sql.sqlite.store import SqliteStore
+from clew.store.sql.sqlite.store import SqliteOptions, SqliteStore
 
 __all__ = ["SqliteOptions", "needs_writing", "open_sqlite"]
 

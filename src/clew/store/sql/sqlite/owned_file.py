@@ -4,13 +4,23 @@ Around every transaction the files are checked, the commit is noted before it is
 wrote is adopted: before a unit that depends on it, when a reader of a session asks for it, and when nothing else is to
 be done. The strongest sync level in a group is set before BEGIN; a commit that syncs also makes every earlier commit
 durable. Checkpoints run between groups.
+
+SQLite shows a connection that another one has committed. Only the writer's connection can tell its own commits from
+those of others, but readers must not wait for a busy writer. So a separate connection, the sentinel, is checked
+instead: it is updated after each of the writer's commits, and any later change it sees was made by another program.
+While the writer is writing no check is needed: it holds the write lock and knows of all earlier commits.
+
+SQLite continues writing to a file that was removed, renamed or replaced, without an error. Such writes are lost to the
+next process that opens the store, so they must not be acknowledged.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import sqlite3
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -19,19 +29,18 @@ from typing import Any, Final
 from clew.errors import StoreGone
 from clew.failpoints import failpoint
 from clew.ids import Mint
+from clew.store.file_lock import FileId, id_of, is_file
 from clew.store.owner import OwnerLock
 from clew.store.sql.adopt import Adopter
 from clew.store.sql.inbox import AdoptionRequest, Inbox
 from clew.store.sql.sqlite.adoption_notes import AdoptionNotes
 from clew.store.sql.sqlite.commit_counter import CommitCounter
 from clew.store.sql.sqlite.connection import empty_log, is_busy
-from clew.store.sql.sqlite.external_writers import ExternalWriters
-from clew.store.sql.sqlite.options import SqliteOptions
+from clew.store.sql.sqlite.store import SqliteOptions
 from clew.store.sql.sqlite.transactions import Transactions
-from clew.store.sql.sqlite.watch import Watch
 from clew.store.unit import Committed, HeadIs, InsertSession, MoveHead, OpenTurn, SetTurn, Sync, Unit
 
-__all__ = ["OwnedFile"]
+__all__ = ["ExternalWriters", "OwnedFile"]
 
 log = logging.getLogger("clew.store")
 
@@ -83,7 +92,7 @@ class OwnedFile:
         # SQLite's own checkpoints would stall arbitrary commits.
         self._connection.execute("PRAGMA wal_autocheckpoint = 0")
         self._connection.execute("PRAGMA journal_size_limit = 67108864")
-        self._watch = Watch(self._connection, path, lock)
+        self._watch = _Watch(self._connection, path, lock)
         self._adopt_changes(None)
 
     # In a reader's thread
@@ -265,3 +274,140 @@ class OwnedFile:
         # The file is reused from its start, so only growth beyond its size counts.
         size = self._watch.wal_size
         self._checkpointed = (committed - 1 if idle and size else committed, self._syncs, size)
+
+
+class ExternalWriters:
+    """The state of external writes since the store was checked. ``is_known`` may be called in any thread."""
+
+    def __init__(self, sentinel: sqlite3.Connection) -> None:
+        self._sentinel = sentinel
+        self._lock = threading.Lock()
+        self._writing = False
+        self._version = self._data_version()
+        self._checked: set[str | None] = set()
+
+    def is_known(self, session_id: str | None) -> bool:
+        """Return whether no other program has committed since this session, or with None the whole store, was
+        checked."""
+        with self._lock:
+            try:
+                return (self._writing or self._data_version() == self._version) and session_id in self._checked
+            except sqlite3.Error:
+                return True  # the read itself will report what is wrong with the file
+
+    def invalidate_all(self) -> None:
+        """Record that other programs have committed: everything must be checked again."""
+        self._checked.clear()
+
+    def invalidate(self, session_id: str | None) -> None:
+        self._checked.discard(session_id)
+
+    def mark_checked(self, session_id: str | None) -> None:
+        self._checked.add(session_id)
+
+    def begin(self) -> None:
+        """Record that the writer has the write lock, so no other program can commit."""
+        with self._lock:
+            self._writing = True
+
+    def end(self) -> None:
+        """Record that the writer is done: what the sentinel sees now is its own, or already noticed by it."""
+        with self._lock:
+            self._version = self._data_version()
+            self._writing = False
+
+    def close(self) -> None:
+        with self._lock:
+            self._sentinel.close()
+
+    def _data_version(self) -> int:
+        version: int = self._sentinel.execute("PRAGMA data_version").fetchone()[0]
+        return version
+
+
+class _Watch:
+    """Tracks the identity of the database and its write-ahead log, and their sizes after the last write."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path, lock: OwnerLock) -> None:
+        self._connection = connection
+        self._wal = str(path) + "-wal"
+        self._lock = lock
+        self._version = self._data_version()
+        self._others = False
+        self._wal_file: FileId | None = None
+        self.learn()
+
+    def idle(self) -> None:
+        """Check the files while nothing is written, so that the owner file is restored and a loss noticed."""
+        self._lock.check()
+
+    def before(self) -> None:
+        """Check before a transaction that both files exist and are not shorter than before."""
+        if self._lock.check().st_size < self._size and not self.sees_others():
+            raise self._lock.gone(f"{self._lock.path} was truncated")
+        wal = self._wal_now()
+        if wal is not None and wal.st_size < self.wal_size and not (wal.st_size == 0 and self._is_checkpointed()):
+            raise self._lock.gone(f"{self._wal} was truncated")
+
+    def after(self) -> None:
+        """Check after a commit, before it is acknowledged."""
+        self._lock.stays()
+        wal = self._wal_now()
+        self.wal_size = wal.st_size if wal is not None else 0
+
+    def learn(self) -> None:
+        """Record the current sizes after the writer itself has changed them."""
+        self._size = self._lock.check().st_size
+        wal = self._wal_now()
+        self.wal_size = wal.st_size if wal is not None else 0
+
+    def others_wrote(self) -> bool:
+        """Return whether another connection has committed since the last call."""
+        self.sees_others()
+        others, self._others = self._others, False
+        return others
+
+    def sees_others(self) -> bool:
+        """Return whether another connection has committed since the last check; ``others_wrote`` will still report
+        it."""
+        before, self._version = self._version, self._data_version()
+        if before != self._version:
+            self._size = 0
+            self._others = True
+        return before != self._version
+
+    def _data_version(self) -> int:
+        version: int = self._connection.execute("PRAGMA data_version").fetchone()[0]
+        return version
+
+    def _wal_now(self) -> os.stat_result | None:
+        try:
+            found = os.stat(self._wal)
+        except OSError as error:
+            if self._wal_file is None:
+                return None
+            raise self._lost_wal() from error
+        if self._wal_file is None:
+            self._wal_file = id_of(found)
+        elif not is_file(found, self._wal_file):
+            raise self._lost_wal()
+        return found
+
+    def _lost_wal(self) -> StoreGone:
+        """Return the error for a lost WAL. SQLite still has the file open, so its content is moved into the
+        database."""
+        try:
+            self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+        except sqlite3.Error as error:
+            return self._lock.gone(f"{self._wal} was removed ({error})")
+        return self._lock.gone(f"{self._wal} was removed")
+
+    def _is_checkpointed(self) -> bool:
+        """Return whether an empty log was moved into the database, which another program may do."""
+        try:
+            busy = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+        except sqlite3.Error:
+            return False
+        if not busy:
+            self.learn()
+        return not busy

@@ -1,11 +1,16 @@
-"""Opening a SQLite file for writing: its owner's lock, its schema, and that no acknowledged commit is missing."""
+"""Opening a SQLite file for writing: its owner's lock, its schema, and that no acknowledged commit is missing.
+
+Triggers keep both in step, whichever program writes, also while clew is not running. Other columns stay as they are.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Final, NamedTuple
 
 from clew.clock import Clock
 from clew.errors import StoreUnavailable
@@ -15,24 +20,32 @@ from clew.store.owner import OwnerLock, refuse_lost, take_ownership
 from clew.store.sql.inbox import Inbox
 from clew.store.sql.line_cache import LineCache
 from clew.store.sql.log import EventLog, is_log_complete
-from clew.store.sql.lost_commits import damage_of, newest_commit, record_loss
 from clew.store.sql.sqlite import connection as c
-from clew.store.sql.sqlite.columns import keep_columns_in_step
-from clew.store.sql.sqlite.commit_counter import LOSS_CAUSE, CommitCounter, find_loss, notes_of, read_notes
-from clew.store.sql.sqlite.connection import Connect
-from clew.store.sql.sqlite.external_writers import ExternalWriters
+from clew.store.sql.sqlite.commit_counter import (
+    LOSS_CAUSE,
+    CommitCounter,
+    damage_of,
+    find_loss,
+    newest_commit,
+    notes_of,
+    read_notes,
+    record_loss,
+)
+from clew.store.sql.sqlite.connection import Connect, transaction
 from clew.store.sql.sqlite.indexes import repair_indexes
 from clew.store.sql.sqlite.migrate import check_version, is_plain, migrate, refuse_foreign
-from clew.store.sql.sqlite.options import SqliteOptions
-from clew.store.sql.sqlite.owned_file import OwnedFile
+from clew.store.sql.sqlite.owned_file import ExternalWriters, OwnedFile
 from clew.store.sql.sqlite.pool import ReaderPool
-from clew.store.sql.sqlite.store import SqliteStore
+from clew.store.sql.sqlite.store import SqliteOptions, SqliteStore
 from clew.store.sql.sqlite.transactions import Transactions
 from clew.store.sql.sqlite.writer import ThreadedWriter
+from clew.store.sql.statements import load_queries
 
 __all__ = ["open_owned"]
 
 logger = logging.getLogger("clew.store")
+_SQL: Final = load_queries("sqlite/columns.sql")
+_TRIGGERS: Final = ("column_changed", "metadata_changed", "column_inserted", "metadata_inserted")
 
 
 def open_owned(path: Path, options: SqliteOptions, clock: Clock, mint: Mint, connect: Connect) -> SqliteStore:
@@ -51,7 +64,7 @@ def open_owned(path: Path, options: SqliteOptions, clock: Clock, mint: Mint, con
         migrate(connection, path)
         if had_content:
             repair_indexes(connection, path)
-            keep_columns_in_step(connection)
+            _keep_columns_in_step(connection)
         if options.max_pages is not None:
             connection.execute(f"PRAGMA max_page_count = {options.max_pages}")
         c.protect(path)
@@ -137,3 +150,73 @@ def _acquire_lock(path: Path, clock: Clock) -> OwnerLock:
         refuse_foreign(path)
 
     return take_ownership(path, path, clock.now_ms(), make=True, check=check)
+
+
+class _Column(NamedTuple):
+    table: str
+    name: str
+    key: str
+    is_number: bool
+    also: tuple[str, ...] = ()
+
+
+_COLUMNS: Final = (
+    _Column("chat_sessions", "title", "title", False, ("naming",)),
+    _Column("chat_sessions", "workspace_id", "workspaceId", False),
+    _Column("chat_messages", "hidden_at", "hidden_at", True, ("hidden_by",)),
+)
+
+
+def _keep_columns_in_step(connection: sqlite3.Connection) -> None:
+    """Create the triggers for these columns, where the file has them, and bring rows of before in step."""
+    made = dict(connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'"))
+    for column in _COLUMNS:
+        none = _find_empty(connection, column)
+        if none is None:
+            continue
+        triggers = dict(_triggers(column, none))
+        if all(made.get(name) == statement for name, statement in triggers.items()):
+            continue
+        with transaction(connection):
+            for name in triggers:
+                connection.execute(f"DROP TRIGGER IF EXISTS {name}")
+            for name in ("bring_metadata", "bring_column"):
+                connection.execute(_fill(_SQL[name], column, none))
+            for statement in triggers.values():
+                connection.execute(statement)
+
+
+def _triggers(column: _Column, none: str) -> Iterator[tuple[str, str]]:
+    for statement in (_fill(_SQL[name], column, none) for name in _TRIGGERS):
+        yield statement.split()[2], statement
+
+
+def _find_empty(connection: sqlite3.Connection, column: _Column) -> str | None:
+    """Return what the column holds without a value; None if the file has no such column of this kind."""
+    # PRAGMA table_info leaves out generated columns, which follow by themselves.
+    columns = connection.execute(f"PRAGMA table_info({column.table})")
+    found = next(((kind, required) for _, name, kind, required, *_ in columns if name == column.name), None)
+    if found is None or ("INT" in found[0].upper()) is not column.is_number:
+        return None
+    if not column.is_number and not any(kind in found[0].upper() for kind in ("TEXT", "CHAR", "CLOB")):
+        return None
+    return _empty(column) if found[1] else "NULL"
+
+
+def _empty(column: _Column) -> str:
+    return "0" if column.is_number else "''"
+
+
+def _fill(statement: str, column: _Column, none: str) -> str:
+    values = {
+        "table": column.table,
+        "column": column.name,
+        "key": column.key,
+        "type": "integer" if column.is_number else "text",
+        "empty": _empty(column),
+        "none": none,
+        "also": "".join(f", '$.{key}'" for key in column.also),
+    }
+    for name, value in values.items():
+        statement = statement.replace("{" + name + "}", value)
+    return statement

@@ -11,10 +11,10 @@ import msgspec
 
 from clew.ids import Mint, SessionIdForm
 from clew.store.sql import rows
-from clew.store.sql.queries import read_sql
 from clew.store.sql.sqlite.connection import QUERIES, connect
 from clew.store.sql.sqlite.migrate import statements
 from clew.store.sql.sqlite.store import new_file
+from clew.store.sql.statements import read_sql
 from clew.transcript.line import line_messages
 from clew.transcript.message import MessageRow
 from clew.transcript.metadata import MODE_KEY, projection_of

@@ -19,9 +19,8 @@ import msgspec
 from clew.errors import RowUndecodable, StoreClosed
 from clew.long_work import AT_ONCE
 from clew.store.sql.line_cache import LineCache
-from clew.store.sql.read_transaction import ReadTransaction, TooLong, end_of, measured
 from clew.store.sql.sqlite.connection import Connect, SqliteStatements, connect, is_undecodable, translate
-from clew.store.sql.statements import IsLong, Reads, Statements
+from clew.store.sql.statements import IsLong, Reads, ReadTransaction, Statements, TooLong, end_of, measured
 from clew.store.sql.tails import Tails
 
 __all__ = ["ReaderPool", "read_in_transaction", "run_read"]

@@ -15,21 +15,31 @@ from collections.abc import Iterator
 from itertools import groupby, islice
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Never, TypeAlias
 
 import orjson
 
-from clew.errors import InvalidInput, StoreUnavailable
+from clew.convert import convert
+from clew.errors import InvalidInput, RowUndecodable, StoreUnavailable
 from clew.store.base import Damage, Rebuilt
+from clew.store.facts import Fact
 from clew.store.owner import refuse_network_file_system
+from clew.store.sql import rows
+from clew.store.sql.apply import set_hidden
 from clew.store.sql.log import is_log_complete, to_fact
-from clew.store.sql.queries import read_sql
-from clew.store.sql.restore import restore
 from clew.store.sql.sqlite.connection import QUERIES, SqliteStatements, connect, protect, remove_files, translate
 from clew.store.sql.sqlite.migrate import migrate
+from clew.store.sql.statements import Statements, read_sql
+from clew.transcript.message import MessageRow, PartRow
+from clew.transcript.metadata import hidden_if_cancelled
+from clew.transcript.model_call import ModelCall
 from clew.transcript.part import is_growing
+from clew.transcript.projection import Hidden
+from clew.transcript.session import Session
+from clew.transcript.turn import Step, Turn
+from clew.transcript.turn_state import OPEN
 
-__all__ = ["differences", "rebuild"]
+__all__ = ["differences", "rebuild", "restore"]
 
 TABLES: Final = tomllib.loads(read_sql("sqlite/rebuild.toml"))
 _COPIED_TABLES: Final = ("ledger_events", "schedules", "webhooks", "adopted_messages")
@@ -149,3 +159,69 @@ def _decoded(text: Any) -> Any:
         return orjson.loads(text)
     except (orjson.JSONDecodeError, TypeError):
         return None
+
+
+def restore(sql: Statements, fact: Fact) -> None:
+    """Write the content of a fact into a store to which all earlier facts were restored."""
+    id_, data = fact.stream_id, fact.data
+    match fact.type:
+        case "session.created" | "session.changed" | "session.restated":
+            if fact.type == "session.restated":
+                sql.run("delete_session", {"id": id_})
+            sql.run("restore_session", rows.session_params(convert(data, Session)))
+            owner_and_alias = {"owner": data.get("owner"), "alias": data.get("alias")}
+            sql.run("restore_epoch", {"id": id_, "epoch": data["epoch"], **owner_and_alias})
+        case "session.deleted":
+            sql.run("delete_session", {"id": id_})
+        case "message.added" | "message.changed":
+            metadata = hidden_if_cancelled(data["metadata"])
+            row = MessageRow(data["id"], id_, data["role"], data["created_at"], data["updated_at"], metadata)
+            sql.run("restore_message", rows.message_params(row))
+            if data["seal"] is not None:
+                sql.run("put_seal", {"session_id": id_, "message_id": row.id, "digest": data["seal"]})
+        case "message.hidden":
+            set_hidden(sql, id_, {key: one and Hidden(one["at"], one["by"]) for key, one in data["hidden"].items()})
+        case "message.queued":
+            sql.run("restore_queued", {**data, "session_id": id_})
+        case "message.dequeued":
+            sql.run("dequeue", data)
+        case "part.settled":
+            part = PartRow(data["id"], data["index"], data["data"], data["created_at"], data["updated_at"])
+            sql.run("restore_part", rows.part_params(part, data["message_id"], id_))
+        case "turn.opened" | "turn.changed":
+            _restore_turn(sql, id_, data)
+        case "step.ended":
+            sql.run("restore_step", rows.step_params(convert(data, Step)))
+        case "call.noted":
+            sql.run("put_call", rows.call_params(convert(data, ModelCall)))
+        case "head.moved":
+            sql.run("restore_move", data)
+            sql.run("restore_head", {"session_id": id_, "to_turn_id": data["to_turn_id"]})
+        case "output.pruned":
+            for one in data["pruned"]:
+                sql.run("restore_pruned", {**one, "session_id": id_})
+        case "blob.linked":
+            sql.run("restore_blob_link", {"session_id": id_, **data})
+        case "prompt.kept":
+            sql.run("put_prompt", data)
+        case "rules.replaced":
+            sql.run("put_project_rules", {**data, "rules_json": rows.encode(data["rules"])})
+        case "log.started" | "log.stopped":
+            pass  # concerns only the log itself
+        case _:
+            raise _unknown(fact.type, fact)
+
+
+def _unknown(kind: Never, fact: Fact) -> RowUndecodable:
+    """Return the error for a fact of an unknown type, which is damage. ``Never`` lets mypy report a missing branch."""
+    return RowUndecodable(f"unknown fact type: {kind!r}", stream_id=fact.stream_id, seq=fact.seq)
+
+
+def _restore_turn(sql: Statements, session_id: str, data: dict[str, Any]) -> None:
+    turn = convert(data, Turn)
+    sql.run("restore_turn", rows.turn_params(turn))
+    name = "restore_open_turn" if turn.status in OPEN else "restore_settled_turn"
+    sql.run(name, {"session_id": session_id, "id": turn.id})
+    sql.run("delete_links", {"turn_id": turn.id})
+    for position, message_id in enumerate(data["messages"]):
+        sql.run("restore_link", {"turn_id": turn.id, "position": position, "message_id": message_id})

@@ -1,4 +1,4 @@
-"""The search index as the writer maintains it: nothing is indexed when it is written; a search updates the index first.
+"""The search index: nothing is indexed when it is written; a search updates the index, then reads one page of hits.
 
 A message is indexed once it is sealed, and again when its seal differs from the index's. The index is created by the
 first search and can be dropped at any time; it is derived from the parts. Everything here runs in the writer's thread,
@@ -16,14 +16,17 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import Final, Literal, TypeVar
 
+from clew.store import search
+from clew.store.search import SearchPage, SearchPlan, excerpt, next_cursor
 from clew.store.sql import rows
 from clew.store.sql.messages import MessageReader
+from clew.store.sql.search import mark_damaged, to_hit
 from clew.store.sql.sqlite.connection import QUERIES, SqliteStatements
 from clew.store.sql.sqlite.indexes import indexes_of, rebuild
 from clew.store.sql.sqlite.names import without_prefix
 from clew.store.sql.statements import Statements
 
-__all__ = ["SearchIndex", "search_schema"]
+__all__ = ["SearchIndex", "find_hits", "is_complete", "search_schema"]
 
 log = logging.getLogger("clew.store")
 
@@ -263,3 +266,45 @@ class SearchIndex:
 def _is_damage(error: sqlite3.DatabaseError) -> bool:
     """Return whether the error is about the index itself; a full disk or a lock is not."""
     return (error.sqlite_errorcode & 0xFF) in (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT)
+
+
+def is_complete(sql: Statements) -> bool:
+    """Return whether the index has every sealed message, and no part that is gone."""
+    return all(sql.first(name, {}) is None for name in ("any_unsearched", "any_lost_search_doc"))
+
+
+def find_hits(sql: Statements, plan: SearchPlan) -> SearchPage | None:
+    """Return the page of a plan; None if the file has no index of this version."""
+    if search_schema(sql) != "whole":
+        return None
+    wanted = plan.limit + 1
+    params = {
+        "match": plan.match,
+        "exact": plan.exact,
+        "words": rows.encode(plan.words),
+        "session_id": plan.session_id,
+        "owner": plan.owner,
+        "limit": wanted,
+        "offset": plan.offset,
+        "most": search.MAX_RANKED,
+    }
+    if plan.match is None:
+        # The text itself is scanned, as far as the page needs it.
+        found = list(sql.rows("search_texts_themselves", params))
+        total, at_least = plan.offset + len(found[: plan.limit]), len(found) > plan.limit
+    else:
+        counted = sql.first("count_hits", params) or (0,)
+        total, at_least = min(counted[0], search.MAX_RANKED), counted[0] > search.MAX_RANKED
+        found = list(sql.rows("search_words", params)) if plan.offset < total else []
+        if at_least and len(found) < wanted:
+            older = {"limit": wanted - len(found), "offset": max(plan.offset, total)}
+            found += sql.rows("search_older_words", {**params, **older})
+    page = found[: plan.limit]
+    if plan.match is None:
+        snippets = {row[0]: excerpt(row[0], plan.words) for row in page}
+    else:
+        ids = rows.encode([row[0] for row in page])
+        snippets = dict(sql.rows("search_snippets", {"match": plan.match, "ids": ids}))
+    hits = mark_damaged(sql, (to_hit(row[1:], snippets[row[0]]) for row in page))
+    more = next_cursor(plan) if len(found) > plan.limit else None
+    return SearchPage(hits, more, total=total, at_least=at_least)

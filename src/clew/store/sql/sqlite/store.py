@@ -10,15 +10,23 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+# What writes is imported with the owner of a file: a reader needs none of it.
+import msgspec
+
 from clew.errors import InvalidInput, StoreReadOnly, StoreUnavailable
 from clew.ids import SessionIdForm
 from clew.store.base import Capabilities, Damage, Rebuilt
 from clew.store.disk import check_room
 from clew.store.owner import OwnerLock
-from clew.store.sql.lost_commits import damage_of, newest_commit, open_losses
-from clew.store.sql.queries import read_sql
 from clew.store.sql.sqlite.base import SqliteBase
-from clew.store.sql.sqlite.commit_counter import LOSS_CAUSE, find_loss, read_notes
+from clew.store.sql.sqlite.commit_counter import (
+    LOSS_CAUSE,
+    damage_of,
+    find_loss,
+    newest_commit,
+    open_losses,
+    read_notes,
+)
 from clew.store.sql.sqlite.connection import (
     QUERIES,
     connect,
@@ -30,13 +38,27 @@ from clew.store.sql.sqlite.connection import (
 from clew.store.sql.sqlite.migrate import statements
 from clew.store.sql.sqlite.names import find_prefixed, translator
 from clew.store.sql.sqlite.pool import ReaderPool
-from clew.store.sql.statements import Statements
+from clew.store.sql.statements import Statements, read_sql
 
-# What writes is imported with the owner of a file: a reader needs none of it.
 if TYPE_CHECKING:
     from clew.store.sql.sqlite.writer import Writer
 
-__all__ = ["SqliteStore", "new_file"]
+__all__ = ["SqliteOptions", "SqliteStore", "new_file"]
+
+
+class SqliteOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of a store. ``read_only`` takes no owner lock and never writes."""
+
+    read_only: bool = False
+    every_commit_full: bool = False
+    window_ms: float = 0.0
+    gap_ms: float = 1.0
+    lock_wait_ms: float = 60_000.0
+    reader_threads: int = 2
+    max_pages: int | None = None
+    checkpoints: bool = True
+    event_log: bool = False
+
 
 logger = logging.getLogger("clew.store")
 

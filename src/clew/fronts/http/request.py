@@ -1,4 +1,4 @@
-"""Request bodies: bytes from outside to typed values, with a reason for every refusal.
+"""Requests: bodies and query parameters from outside to typed values, with a reason for every refusal.
 
 Three statuses: 400 for a body that is not a JSON object, 413 for one that is too large, 422 for one that was parsed but
 is not valid. A strict parser does the work; what it refuses is parsed again by a lenient one, to distinguish a number
@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
+import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeVar
 
 import msgspec
+from msgspec import inspect
 from starlette.requests import Request
 
 from clew.config import ServerConfig
@@ -27,7 +30,7 @@ from clew.fronts.http.problem import BadRequest, BodyTooLarge, BodyTooSlow, Serv
 from clew.transcript.metadata import check_metadata_size
 from clew.transcript.value_check import check_value
 
-__all__ = ["MAX_BODY", "MAX_CHAT_BODY", "Bodies", "parse", "parse_raw", "read_body", "read_bytes"]
+__all__ = ["MAX_BODY", "MAX_CHAT_BODY", "Bodies", "parse", "parse_raw", "read_body", "read_bytes", "read_query"]
 
 _RAW_VALUES: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 MAX_BODY: Final = 32 * 1024 * 1024
@@ -199,3 +202,41 @@ def _lenient(data: bytes) -> Any:
         raise UnsupportedValue("the body is nested too deeply") from error
     except ValueError as error:
         raise UnsupportedValue(f"the body contains a number that cannot be stored: {error}") from error
+
+
+_NUMBER: Final = re.compile(r"-?[0-9]{1,15}", re.ASCII)
+_FLAGS: Final = {"true": True, "1": True, "false": False, "0": False}
+StructT = TypeVar("StructT", bound=msgspec.Struct)
+
+
+def read_query(request: Request, type_: type[StructT]) -> StructT:
+    """Parse the query as ``type_``. Unknown parameters are ignored; an empty one counts as absent."""
+    values: dict[str, Any] = {}
+    for name, kinds in _kinds(type_).items():
+        text = request.query_params.get(name)
+        if not text:
+            continue
+        values[name] = text
+        if inspect.IntType in kinds:
+            if not _NUMBER.fullmatch(text):
+                raise InvalidInput(f"{name} must be a number")
+            values[name] = int(text)
+        elif inspect.BoolType in kinds:
+            if text not in _FLAGS:
+                raise InvalidInput(f"{name} must be true or false")
+            values[name] = _FLAGS[text]
+    check_value(values, "the query")
+    try:
+        return convert(values, type_)
+    except msgspec.ValidationError as error:
+        raise InvalidInput(f"invalid query: {explain_type_error(error, type_)}") from error
+
+
+@functools.cache
+def _kinds(type_: type[msgspec.Struct]) -> dict[str, set[type[inspect.Type]]]:
+    """Return the possible types of each parameter, by name."""
+    infos = {field.encode_name: inspect.type_info(field.type) for field in msgspec.structs.fields(type_)}
+    return {
+        name: {type(one) for one in (info.types if isinstance(info, inspect.UnionType) else (info,))}
+        for name, info in infos.items()
+    }
