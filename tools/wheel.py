@@ -137,6 +137,15 @@ def follow_quickstart(fresh: Environment) -> None:
             server.wait(30)
 
 
+def test_starters(uv: str, fresh: Environment) -> None:
+    """Create every starter, and run its tests with what it asks for: these extras and pytest."""
+    fresh.run(uv, "pip", "install", "-q", "--python", str(fresh.bin / "python"), "pytest>=8")
+    kinds = [line.split()[0] for line in fresh.run(str(fresh.bin / "clew"), "new").splitlines()]
+    for kind in kinds:
+        fresh.run(str(fresh.bin / "clew"), "new", kind)
+        fresh.run("bash", "-euc", f"cd {kind} && ../env/bin/python -m pytest -q")
+
+
 def test_wheel(uv: str, wheel: Path, python: str, versions: str, extra: str) -> None:
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="clew-wheel-") as folder:
@@ -155,6 +164,7 @@ def test_wheel(uv: str, wheel: Path, python: str, versions: str, extra: str) -> 
             assert (result.returncode, "clew-sessions[cli]" in result.stderr) == (2, True), result
         if extra == "server,models":
             follow_quickstart(fresh)
+            test_starters(uv, fresh)
     print(f"Python {version}, {versions}, clew-sessions[{extra}]: {time.monotonic() - began:.1f} s", flush=True)
 
 

@@ -36,6 +36,7 @@ WITHOUT_JSON = {
     "rules revoke",
     "token add",
     "token revoke",
+    "new",
 }
 
 
@@ -259,7 +260,7 @@ def test_every_command_has_help_with_an_example(say: Say, name: str) -> None:
     assert code == 0
     assert "--empty-" not in out
     assert f"Example: clew {name}" in out
-    assert ("--store" in out) is (name not in ("convert", "completion") and not name.startswith("token "))
+    assert ("--store" in out) is (name not in ("convert", "completion", "new") and not name.startswith("token "))
     assert ("--json" in out) is (name not in WITHOUT_JSON)
 
 

@@ -1,4 +1,4 @@
-"""The wheel: it holds the built page, and a server that was installed from it serves that page."""
+"""The wheel: it holds the built page and the starters, and what was installed from it serves and creates them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 DIST = "clew/fronts/web/dist"
+STARTERS = "clew/starters"
 PAGE = {"index.html": "<!doctype html><title>from the wheel</title>", "assets/index-12345678.js": "export {}"}
 
 
@@ -36,17 +37,24 @@ def build(folder: Path) -> Path:
 
 
 @pytest.mark.service
-def test_a_server_installed_from_the_wheel_serves_the_page(tmp_path: Path) -> None:
+def test_what_is_installed_from_the_wheel_serves_the_page_and_creates_starters(tmp_path: Path) -> None:
     """Built without isolation and put into a folder of its own, with nothing of the checkout on the way."""
     wheel = build(tmp_path)
     installed = tmp_path / "installed"
     with zipfile.ZipFile(wheel) as file:
         held = {name for name in file.namelist() if name.startswith(DIST)}
+        starters = {name for name in file.namelist() if name.startswith(STARTERS)}
         file.extractall(installed)
     assert held == {f"{DIST}/{name}" for name in PAGE}
+    there = [path for path in (ROOT / "src" / STARTERS).rglob("*") if path.is_file() and path.suffix != ".pyc"]
+    assert starters == {path.relative_to(ROOT / "src").as_posix() for path in there}
     environ = {**os.environ, "PYTHONPATH": str(installed), "HOME": str(tmp_path)}
     environ |= {"XDG_CONFIG_HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path)}
     code = "import sys, clew; from clew.fronts.cli import main; print(clew.__file__, flush=True); sys.exit(main())"
+    made = subprocess.run([sys.executable, "-c", code, "new", "batch"], cwd=tmp_path, env=environ, capture_output=True)
+    assert (made.returncode, made.stderr) == (0, b"")
+    shipped = {path.relative_to(ROOT / "src" / STARTERS / "batch") for path in there if path.parent.name == "batch"}
+    assert {path.relative_to(tmp_path / "batch") for path in (tmp_path / "batch").rglob("*")} == shipped
     command = [sys.executable, "-c", code, "serve", "--port", "0", "--store", "memory:"]
     with subprocess.Popen(command, cwd=tmp_path, env=environ, stdout=subprocess.PIPE, text=True) as server:
         try:

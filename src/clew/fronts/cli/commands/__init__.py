@@ -49,5 +49,6 @@ COMMANDS: Final[Mapping[str, str]] = {
     "config": "settings:config",
     "mcp-servers": "mcp_servers:mcp_servers",
     "token": "tokens:tokens",
+    "new": "starters:new",
 }
 """Each command with its module and its function or group. Only the module of the command that runs is imported."""
