@@ -204,6 +204,17 @@ $(PROGRAMS_STAMP): tests/programs/package.json
 test-programs: $(READY) $(PROGRAMS_STAMP) ## the session stores of real programs: pi from npm; CLEW_AGENT, CLEW_MOLF and CLEW_GRIDA name checkouts
 	$(PYTEST) -rs tests/programs/test_shapes.py tests/programs/real_programs.py
 
+# Linters, schemas and Litestream, in an environment of their own.
+DEPLOY_READY := .venv-deploy/.stamp
+$(DEPLOY_READY): requirements/deploy.txt
+	test -x .venv-deploy/bin/python || $(PYTHON) -m venv .venv-deploy
+	.venv-deploy/bin/python -m pip install -qq --disable-pip-version-check --no-deps --require-hashes -r requirements/deploy.txt
+	touch $@
+
+.PHONY: test-deploy
+test-deploy: $(READY) $(DEPLOY_READY) ## the files of deploy/: linters, schemas, the container file's steps without a container; Litestream
+	$(PYTEST) -rs tests/integration/test_deploy.py tests/deploy/deployed.py
+
 .PHONY: soak
 soak: $(READY) ## many sessions streaming at once, CLEW_SOAK_SESSIONS of them (1000)
 	$(BIN)/python -m tests.rig.server_load
@@ -291,14 +302,15 @@ LOCKING := --upgrade --universal --python-version 3.11 --generate-hashes --no-em
 	--no-annotate --custom-compile-command "make lock" --quiet
 
 .PHONY: lock
-lock: $(UV) ## write requirements/dev.txt and requirements/docs.txt from the newest versions
+lock: $(UV) ## write requirements/dev.txt, docs.txt and deploy.txt from the newest versions
 	$(UV) pip compile pyproject.toml requirements/dev.in --extra server --extra models --extra google --extra bedrock --extra mistral --extra groq --extra xai --extra postgres --extra redis --extra otel --extra mcp --output-file requirements/dev.txt \
 		$(LOCKING)
 	$(UV) pip compile requirements/docs.in --output-file requirements/docs.txt $(LOCKING)
-	! grep -nE '://|--(extra-)?index-url|--find-links' requirements/dev.txt requirements/docs.txt
+	$(UV) pip compile requirements/deploy.in --output-file requirements/deploy.txt $(LOCKING)
+	! grep -nE '://|--(extra-)?index-url|--find-links' requirements/dev.txt requirements/docs.txt requirements/deploy.txt
 
 .PHONY: clean
 clean: ## remove what can be made again
-	rm -rf $(VENV) .venv-lock .venv-docs .venv-schemathesis tests/node/node_modules tests/node7/node_modules tests/node7/*.mjs tests/programs/node_modules web/node_modules tests/browser/node_modules examples/product/front/dist examples/product/front/node_modules dist build .mypy_cache .ruff_cache .pytest_cache \
+	rm -rf $(VENV) .venv-lock .venv-docs .venv-deploy .venv-schemathesis tests/node/node_modules tests/node7/node_modules tests/node7/*.mjs tests/programs/node_modules web/node_modules tests/browser/node_modules examples/product/front/dist examples/product/front/node_modules dist build .mypy_cache .ruff_cache .pytest_cache \
 		.import_linter_cache .hypothesis .coverage .coverage.* htmlcov
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

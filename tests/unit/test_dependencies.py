@@ -38,7 +38,10 @@ def modules(requirements: list[str]) -> set[str]:
 
 def imported() -> set[str]:
     """Every module that the package imports, at its top or where it is used, with all above it; and what it names."""
-    text = "\n".join(path.read_text(encoding="utf-8") for path in Path(clew.__file__).parent.rglob("*.py"))
+    package = Path(clew.__file__).parent
+    # A starter is a project of its own, and says what it needs.
+    paths = (path for path in package.rglob("*.py") if not path.is_relative_to(package / "starters"))
+    text = "\n".join(path.read_text(encoding="utf-8") for path in paths)
     found = set(re.findall(r"^\s*import (\w[\w.]*)(?: as \w+)?(?:  #.*)?$", text, re.MULTILINE))
     taken = re.findall(r"^\s*from (\w[\w.]*) import (\w*)", text, re.MULTILINE)
     found |= {f"{module}.{name}".rstrip(".") for module, name in taken}
