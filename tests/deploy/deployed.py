@@ -27,9 +27,10 @@ from urllib.request import Request, urlopen
 import pytest
 
 from tests.integration.processes import CLEW, environment
-from tests.integration.test_deploy import DEPLOY, ROOT, instructions
+from tests.integration.test_deploy import DEPLOY, ROOT, compose, instructions
 from tests.services.postgres import Postgres
 from tests.services.proxy import Proxy
+from tests.services.valkey import Valkey
 from tools.wheel import find_pythons
 
 TOOLS = ROOT / ".venv-deploy" / "bin"
@@ -205,9 +206,14 @@ def root() -> Iterator[Path]:
 
 @pytest.mark.timeout(900)
 def test_the_steps_of_the_container_file_make_a_server_that_is_healthy_and_drains(
-    root: Path, postgres: Postgres, postgres_proxy: Proxy, record_property: Callable[[str, object], None]
+    root: Path,
+    postgres: Postgres,
+    postgres_proxy: Proxy,
+    valkey: Valkey,
+    valkey_proxy: Proxy,
+    record_property: Callable[[str, object], None],
 ) -> None:
-    """As its user, on PostgreSQL; nothing outside of its volumes is written, and SIGTERM ends it with 0."""
+    """As its user, with the environment of the compose file; only volumes are written, and SIGTERM ends it with 0."""
     began = time.monotonic()
     python = (find_pythons() or [sys.executable])[-1]
     container = Container(root, python)
@@ -216,7 +222,14 @@ def test_the_steps_of_the_container_file_make_a_server_that_is_healthy_and_drain
     built = time.monotonic() - began
     before = container.files()
     database = postgres.create()
-    given = {"CLEW_STORE": postgres.url(database, postgres_proxy.address), "CLEW_TOKEN": secrets.token_hex(16)}
+    given = {
+        name: re.sub(r"\$\{\w+:[-?]([^}]*)\}", r"\1", value)
+        for name, value in compose()["services"]["clew1"]["environment"].items()
+    }
+    given["CLEW_TOKEN"] = secrets.token_hex(16)
+    assert (given["CLEW_STORE"].rpartition("@")[2], given["CLEW_LIVE"]) == ("postgres/clew", "redis://valkey:6379/0")
+    given["CLEW_STORE"] = postgres.url(database, postgres_proxy.address)
+    given["CLEW_LIVE"] = valkey.url(valkey_proxy.address)
     port = find_port()
     with container.start(port, **given) as server:
         try:
