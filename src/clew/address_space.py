@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import resource
+import mmap
+import sys
 from typing import Final
 
 from clew.errors import StoreUnavailable
+
+if sys.platform != "win32":
+    import resource
 
 __all__ = ["REQUEST_BYTES", "SERVER_BYTES", "STORE_BYTES", "check_address_space", "save_address_space", "shortage"]
 
@@ -27,8 +31,11 @@ _ARENA_MAX: Final = -8
 
 
 def _limit() -> int | None:
-    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-    return None if limit == resource.RLIM_INFINITY else limit
+    limit: int | None = None  # Windows has no such limit
+    if sys.platform != "win32":
+        soft = resource.getrlimit(resource.RLIMIT_AS)[0]
+        limit = None if soft == resource.RLIM_INFINITY else soft
+    return limit
 
 
 def shortage(needed: int) -> str | None:
@@ -38,7 +45,7 @@ def shortage(needed: int) -> str | None:
         return None
     try:
         with open("/proc/self/statm", "rb") as file:
-            left = limit - int(file.read().split()[0]) * resource.getpagesize()
+            left = limit - int(file.read().split()[0]) * mmap.PAGESIZE
     except (OSError, ValueError):
         return None  # this system does not say how much is used
     if left >= needed:

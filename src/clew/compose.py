@@ -20,6 +20,7 @@ from clew.errors import InvalidInput, NotSupported
 from clew.live.base import Live
 from clew.live.location import LivePlace, parse_live
 from clew.mcp_server import McpServer, read_server
+from clew.platform import NO_FILE_TOOLS, NO_PROGRAMS, WINDOWS
 from clew.session.api import Engine
 from clew.store.base import Store
 from clew.store.location import Folder, Location, Memory, PostgresDatabase, lock_of, parse_url
@@ -331,7 +332,7 @@ def _protected_paths(store: Store, options: _HostOptions, spill: Path) -> Protec
 def _select_tools(options: _HostOptions, protected: ProtectedPaths) -> dict[str, Tool]:
     """Return the tools by name: the selected built-in ones, and the host's own, which take precedence."""
     from clew.tools.base import declared_capabilities
-    from clew.tools.builtin import BUILTIN
+    from clew.tools.builtin import BUILTIN, POSIX_ONLY
 
     tools_by_name: dict[str, Tool] = {tool.name: tool for tool in BUILTIN}
     selected = (
@@ -345,6 +346,11 @@ def _select_tools(options: _HostOptions, protected: ProtectedPaths) -> dict[str,
         raise InvalidInput(
             f"there is no built-in tool {', '.join(unknown)}; there are: {', '.join(sorted(tools_by_name))}"
         )
+    if WINDOWS:
+        # Selected by name it is an error; as one of all tools it is left out.
+        if named := POSIX_ONLY & set(options.builtin_tools if isinstance(options.builtin_tools, tuple) else ()):
+            raise NotSupported(f"{', '.join(sorted(named))}: {NO_PROGRAMS if named == {'bash'} else NO_FILE_TOOLS}")
+        selected = tuple(name for name in selected if name not in POSIX_ONLY)
     if "bash" in selected:
         from clew.tools.builtin.bash import make_bash
         from clew.tools.process.sandbox import find_sandbox
@@ -376,6 +382,8 @@ async def _open_store(location: Location, config: Config, read_only: bool, clock
 
         return MemoryStore(event_log=config.event_log, clock=clock, mint=mint)
     if isinstance(location, Folder):
+        if WINDOWS:
+            raise NotSupported("jsonl: and json: are off on Windows, which cannot lock a folder; use sqlite:")
         from clew.store.files.opening import FilesOptions, open_files
 
         files_options = FilesOptions(read_only=read_only, every_commit_full=config.durability == "power")

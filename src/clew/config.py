@@ -7,7 +7,6 @@ able to choose where transcripts or keys go.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import re
 import secrets
@@ -21,6 +20,8 @@ import msgspec
 from clew.convert import convert, explain_type_error
 from clew.errors import InvalidInput
 from clew.mcp_server import McpServer
+from clew.platform.files import set_mode
+from clew.platform.locks import locked_folder
 
 __all__ = [
     "CompactionConfig",
@@ -261,7 +262,7 @@ def save_settings(path: Path, changed: Mapping[str, str | int | None]) -> None:
         # Write the target of a link.
         path = path.resolve()
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with _lock_folder(path.parent):
+        with locked_folder(path.parent):
             text = path.read_bytes().decode() if path.exists() else ""
             expected = {**tomllib.loads(text), **changed}
             end = "\r" if "\r\n" in text else ""
@@ -298,22 +299,11 @@ def _write_atomically(path: Path, text: str) -> None:
     try:
         with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(text.encode())
-            os.fchmod(file.fileno(), mode)
+            set_mode(file.fileno(), mode)
             os.fsync(file.fileno())
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-@contextlib.contextmanager
-def _lock_folder(folder: Path) -> Iterator[None]:
-    """Lock the folder against changes of settings by other threads and processes, which would overwrite this one."""
-    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
 
 
 def _with_variables(config: Config, environ: Mapping[str, str]) -> Config:

@@ -9,10 +9,11 @@ names in the source; a test checks that each is exercised.
 from __future__ import annotations
 
 import os
-import signal
 import sqlite3
 import threading
 import time
+
+from clew.platform.processes import SIGKILL
 
 __all__ = ["FailpointRaised", "arm", "disarm", "failpoint"]
 
@@ -61,7 +62,7 @@ def _fire(name: str) -> None:
         if _passed[name] != nth:
             return
     if action == "kill":
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(os.getpid(), SIGKILL)
     elif action.startswith("sleep:"):
         time.sleep(float(action[6:]) / 1000.0)
     elif action == "full":

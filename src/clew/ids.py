@@ -15,6 +15,7 @@ from __future__ import annotations
 import functools
 import os
 import re
+import sys
 import threading
 import uuid
 from collections.abc import Callable
@@ -96,7 +97,8 @@ class _RandomSource:
     def __init__(self) -> None:
         self._reset()
         # A forked process must not use the same numbers.
-        os.register_at_fork(after_in_child=self._reset)
+        if sys.platform != "win32":
+            os.register_at_fork(after_in_child=self._reset)
 
     def _reset(self) -> None:
         self._buffer = b""

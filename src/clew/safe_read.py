@@ -23,6 +23,9 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
+from clew.platform import WINDOWS
+from clew.platform.files import CLOEXEC, DIRECTORY, NOFOLLOW, NONBLOCK
+
 __all__ = [
     "ContainedText",
     "FileCache",
@@ -239,24 +242,28 @@ def read_contained(path: Path, inside: Path, limit: int) -> ContainedText | None
 
 
 def _list(base: Path, real: Path, limit: int, suffix: str) -> list[str]:
-    descriptor = _open(base, real, os.O_DIRECTORY)
-    try:
-        with os.scandir(descriptor) as entries:
-            return heapq.nsmallest(limit + 1, (entry.name for entry in entries if entry.name.endswith(suffix)))
-    finally:
-        os.close(descriptor)
+    with contextlib.ExitStack() as leaving:
+        listed: int | Path = real
+        if not WINDOWS:
+            listed = _open(base, real, DIRECTORY)
+            leaving.callback(os.close, listed)
+        entries = leaving.enter_context(os.scandir(listed))
+        return heapq.nsmallest(limit + 1, (entry.name for entry in entries if entry.name.endswith(suffix)))
 
 
 def _open(base: Path, real: Path, last: int = 0) -> int:
     """Return a descriptor for a path below ``base``. No link is followed: the path has none, and where the links above
     ``base`` may have changed, those are not followed either."""
-    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+    flags = os.O_RDONLY | CLOEXEC | NOFOLLOW
+    if WINDOWS:
+        # A folder cannot be opened there, so a link made since the check would be followed.
+        return os.open(real, flags)
     start = base if _resolved.get() is None else Path(real.anchor)
     parts = real.relative_to(start).parts
-    descriptor = os.open(start, flags | os.O_DIRECTORY)
+    descriptor = os.open(start, flags | DIRECTORY)
     for depth, part in enumerate(parts, 1):
         # Without O_NONBLOCK the open of a pipe would wait for a writer.
-        kind = os.O_NONBLOCK | last if depth == len(parts) else os.O_DIRECTORY
+        kind = NONBLOCK | last if depth == len(parts) else DIRECTORY
         try:
             below = os.open(part, flags | kind, dir_fd=descriptor)
         finally:

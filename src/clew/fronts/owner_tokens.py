@@ -6,7 +6,6 @@ A token is shown once, when it is created. Only its SHA-256 is stored: with 256 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hmac
 import os
 import re
@@ -20,7 +19,10 @@ import msgspec
 
 from clew.config import config_folder
 from clew.convert import convert_json
-from clew.errors import Conflict, InvalidInput, NotFound
+from clew.errors import Conflict, InvalidInput, NotFound, NotSupported
+from clew.platform import WINDOWS
+from clew.platform.files import CLOEXEC, NOFOLLOW, NONBLOCK, make_private
+from clew.platform.locks import locked_folder
 
 __all__ = ["OwnerToken", "OwnerTokens"]
 
@@ -71,6 +73,8 @@ class OwnerTokens:
         """Create a token for an owner who has none. It is returned here and cannot be read again."""
         if not _NAME.fullmatch(name):
             raise InvalidInput("an owner name has 1 to 128 letters, digits or . _ @ + -")
+        if WINDOWS:
+            raise NotSupported("tokens of owners are off on Windows: folders are kept apart on POSIX systems only")
         token = secrets.token_urlsafe(32)
         with self._locked():
             known = self._reload()
@@ -91,12 +95,8 @@ class OwnerTokens:
     def _locked(self) -> Iterator[None]:
         """Lock the file against other writers: concurrent changes could undo each other, including a revocation."""
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        fd = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
+        with locked_folder(self.path.parent):
             yield
-        finally:
-            os.close(fd)
 
     def _reload(self) -> tuple[OwnerToken, ...]:
         self._fingerprint = None
@@ -104,10 +104,9 @@ class OwnerTokens:
 
     def _read(self) -> tuple[OwnerToken, ...]:
         # O_NONBLOCK, because opening a pipe would block.
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        flags = os.O_RDONLY | NOFOLLOW | NONBLOCK | CLOEXEC
         with open(self.path, "rb", opener=lambda name, _: os.open(name, flags)) as file:
-            if os.fstat(file.fileno()).st_mode & 0o077:
-                os.fchmod(file.fileno(), 0o600)
+            make_private(file.fileno())
             data = file.read(_MAX_BYTES + 1)
         try:
             tokens = convert_json(data, tuple[OwnerToken, ...])

@@ -13,6 +13,7 @@ import msgspec
 
 from clew.config import config_folder
 from clew.errors import InvalidInput
+from clew.platform.files import CLOEXEC, NOFOLLOW, make_private
 
 __all__ = ["Token", "load_token", "make_token"]
 
@@ -73,14 +74,13 @@ def _path(environ: Mapping[str, str]) -> Path:
 
 def _read(path: Path) -> str | None:
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        fd = os.open(path, os.O_RDONLY | NOFOLLOW | CLOEXEC)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise InvalidInput(f"{path} cannot be read: {error.strerror}") from error
     with os.fdopen(fd, encoding="ascii", errors="replace") as file:
-        if os.fstat(fd).st_mode & 0o077:
-            os.fchmod(fd, 0o600)
+        make_private(fd)
         text = file.read(1024).strip()
     if not _VALID_TOKEN.fullmatch(text):
         raise InvalidInput(f"{path} does not hold a valid token; delete it to create a new one")

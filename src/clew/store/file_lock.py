@@ -7,7 +7,6 @@ open until no connection of this process uses the file; every new connection is 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import stat
 import sys
@@ -17,6 +16,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from clew.errors import StoreGone, StoreUnavailable
+from clew.platform.files import CLOEXEC, NONBLOCK
+from clew.platform.locks import lock, unlock
 
 __all__ = ["FileId", "FileLock", "find_file", "id_of", "is_file", "leave", "use"]
 
@@ -121,18 +122,18 @@ class FileLock:
             try:
                 fd = _descriptors.get(file) or self._open()
                 if _FLOCK_IS_SEPARATE or stat.S_ISDIR(found.st_mode):
-                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    lock(fd)
                 with contextlib.suppress(FileNotFoundError):
                     if id_of(self.path.stat()) == file == id_of(os.fstat(fd)):
                         return file
-                fcntl.flock(fd, fcntl.LOCK_UN)
+                unlock(fd)
             except BaseException:
                 _close_unused(file)
                 raise
             _close_unused(file)
 
     def _open(self, flags: int = 0) -> int:
-        fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | flags, 0o600)
+        fd = os.open(self.path, os.O_RDONLY | CLOEXEC | NONBLOCK | flags, 0o600)
         _descriptors.setdefault(id_of(os.fstat(fd)), fd)
         return fd
 
@@ -168,5 +169,5 @@ class FileLock:
                 _locked.discard(self.file)
                 # Unlock explicitly: a child process that is just starting has a copy of the descriptor.
                 with contextlib.suppress(OSError):
-                    fcntl.flock(_descriptors[self.file], fcntl.LOCK_UN)
+                    unlock(_descriptors[self.file])
                 _close_unused(self.file)

@@ -8,12 +8,10 @@ URL, so that a second process knows where to connect. Reading needs no lock.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import ipaddress
 import os
 import re
 import secrets
-import stat
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -26,6 +24,8 @@ from msgspec.structs import replace
 
 from clew.convert import convert_json
 from clew.errors import OwnedByAnotherProcess, StoreGone, StoreUnavailable
+from clew.platform.files import CLOEXEC, NOFOLLOW, NONBLOCK, is_private, pread, pwrite
+from clew.platform.locks import lock, unlock
 from clew.store.file_lock import FileLock, id_of, is_file
 
 NETWORK_FILE_SYSTEMS = frozenset(
@@ -78,13 +78,13 @@ def read_owner(store: Path) -> Owner | None:
     left over, or was put there by someone else. An address of another machine is never returned.
     """
     try:
-        fd = os.open(owner_path(store), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+        fd = os.open(owner_path(store), os.O_RDONLY | NOFOLLOW | CLOEXEC | NONBLOCK)
     except OSError:
         return None
     try:
-        if not _is_private(os.fstat(fd)) or not _is_locked(fd):
+        if not is_private(os.fstat(fd)) or not _is_locked(fd):
             return None
-        owner = convert_json(os.pread(fd, _MAX_OWNER_BYTES, 0), Owner)
+        owner = convert_json(pread(fd, _MAX_OWNER_BYTES, 0), Owner)
     except (OSError, msgspec.DecodeError):
         return None
     finally:
@@ -92,17 +92,13 @@ def read_owner(store: Path) -> Owner | None:
     return owner if owner.url is None or is_loopback(owner.url) else replace(owner, url=None)
 
 
-def _is_private(found: os.stat_result) -> bool:
-    return stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
-
-
 def _is_locked(fd: int) -> bool:
     """Return whether another process holds an exclusive lock. Taking a shared lock briefly is safe: owners retry."""
     try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        lock(fd, shared=True)
     except BlockingIOError:
         return True
-    fcntl.flock(fd, fcntl.LOCK_UN)
+    unlock(fd)
     return False
 
 
@@ -142,16 +138,16 @@ class OwnerLock:
     def _open(self) -> int:
         """Return the locked owner file. One that is not private to this user is replaced."""
         try:
-            fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+            fd = os.open(self._path, os.O_RDWR | os.O_CREAT | CLOEXEC | NOFOLLOW | NONBLOCK, 0o600)
         except OSError:
             return self._replace_file()
-        if not _is_private(os.fstat(fd)):
+        if not is_private(os.fstat(fd)):
             os.close(fd)
             return self._replace_file()
         deadline = time.monotonic() + _PROBE_TIMEOUT_S
         while True:
             try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                lock(fd)
             except BlockingIOError as error:
                 # Another process may only be probing the lock, which takes no time.
                 if _is_locked(fd) or time.monotonic() > deadline:
@@ -164,10 +160,10 @@ class OwnerLock:
         """Replace whatever is there with a new owner file. The store itself is locked, so no other process does
         this."""
         new_path = self._path.with_name(f".new-{secrets.token_hex(8)}-{self._path.name}"[:200])
-        fd = os.open(new_path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        fd = os.open(new_path, os.O_RDWR | os.O_CREAT | os.O_EXCL | CLOEXEC, 0o600)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.pwrite(fd, msgspec.json.encode(self._owner), 0)
+            lock(fd)
+            pwrite(fd, msgspec.json.encode(self._owner), 0)
             new_path.rename(self._path)
         except BaseException:
             os.close(fd)
@@ -234,7 +230,7 @@ class OwnerLock:
         data = msgspec.json.encode(self._owner)
         # On a full disk the owner stays unknown to others; the lock still holds.
         with contextlib.suppress(OSError):
-            os.pwrite(self._fd, data, 0)
+            pwrite(self._fd, data, 0)
             os.ftruncate(self._fd, len(data))
 
     def release(self) -> None:
@@ -242,10 +238,10 @@ class OwnerLock:
             # Emptied except for that, not removed: a file removed under a waiting process would be locked twice.
             left = msgspec.json.encode(_Left(True)) if self._owner.holds else b""
             with contextlib.suppress(OSError):
-                os.pwrite(self._fd, left, 0)
+                pwrite(self._fd, left, 0)
                 os.ftruncate(self._fd, len(left))
                 # Unlock explicitly: a child process that is just starting has a copy of the descriptor.
-                fcntl.flock(self._fd, fcntl.LOCK_UN)
+                unlock(self._fd)
             os.close(self._fd)
             self._fd = -1
         self._file.release()

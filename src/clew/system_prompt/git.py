@@ -12,13 +12,15 @@ import os
 import select
 import selectors
 import shutil
-import signal
 import subprocess
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from clew.platform import WINDOWS
+from clew.platform.processes import SIGKILL, signal_group
 from clew.system_prompt.inputs import GitState
 
 __all__ = ["find_git_state"]
@@ -40,7 +42,8 @@ def find_git_state(
     workspace: Path, *, environ: Mapping[str, str] = os.environ, timeout_ms: int = _TIMEOUT_MS
 ) -> GitState | None:
     """Return the state of the working copy that contains ``workspace``; None if there is none, or no git. Blocking."""
-    program = shutil.which("git", path=environ.get("PATH"))
+    # Windows has no groups of processes to end, and cannot wait for a pipe until a deadline.
+    program = None if WINDOWS else shutil.which("git", path=environ.get("PATH"))
     # A relative entry in PATH could lead into the project.
     if program is None or not os.path.isabs(program):
         return None
@@ -98,7 +101,7 @@ class _Git:
             if output is None:
                 # It may have children. The group is its own and still exists, because it was not waited for yet.
                 with contextlib.suppress(OSError):
-                    os.killpg(process.pid, signal.SIGKILL)
+                    signal_group(process.pid, SIGKILL)
         return (None, b"") if output is None else (process.returncode, output)
 
     def _read_output(self, process: subprocess.Popen[bytes]) -> bytes | None:
@@ -118,12 +121,13 @@ class _Git:
 
 def _has_ended(process: subprocess.Popen[bytes], end: float) -> bool:
     """Wait for a process that has closed its output. Uses a pidfd if available: Python only polls."""
-    with contextlib.suppress(OSError, AttributeError):
-        ended = os.pidfd_open(process.pid)
-        try:
-            select.select([ended], [], [], max(end - time.monotonic(), 0))
-        finally:
-            os.close(ended)
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):
+            ended = os.pidfd_open(process.pid)
+            try:
+                select.select([ended], [], [], max(end - time.monotonic(), 0))
+            finally:
+                os.close(ended)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(max(end - time.monotonic(), 0))
         return True

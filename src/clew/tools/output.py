@@ -17,6 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from clew.errors import ToolFailed
+from clew.platform.files import CLOEXEC, NOFOLLOW
 from clew.tools.base import MAX_OUTPUT_CHARS, File, ToolContext, ToolOutput
 from clew.tools.hints import to_plain
 from clew.tools.media import SNIFF_BYTES, describe, looks_binary
@@ -133,7 +134,7 @@ class Spool:
             for folder in (self._folder.parent, self._folder):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._path = self._folder / f"{self._stem}-{secrets.token_hex(8)}.txt"
-            self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | NOFOLLOW | CLOEXEC, 0o600)
         except OSError as error:
             self._problem = error.strerror or str(error)
             return

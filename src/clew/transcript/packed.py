@@ -6,7 +6,6 @@ temporary file, or in memory if there is no disk space for one.
 
 from __future__ import annotations
 
-import os
 import tempfile
 import weakref
 from array import array
@@ -16,6 +15,7 @@ from typing import Any, Final, TypeAlias, overload
 import msgspec
 
 from clew.errors import InternalError
+from clew.platform.files import pread, pwrite
 from clew.transcript.message import MessageRow, PartRow, Role
 
 __all__ = ["PackedParts", "PackedRows", "mapped", "sorted_rows"]
@@ -51,7 +51,7 @@ class _Spool:
         """Return the bytes in a range that spans whole additions."""
         found = b""
         if self._file is not None and begin < self._spilled:
-            found = os.pread(self._file, min(end, self._spilled) - begin, begin)
+            found = pread(self._file, min(end, self._spilled) - begin, begin)
         found += self._newest[max(begin - self._spilled, 0) : max(end - self._spilled, 0)]
         if len(found) != end - begin:
             raise InternalError("a temporary file was truncated")
@@ -65,7 +65,7 @@ class _Spool:
                 self._file = file.fileno()
             written = 0
             while written < len(self._newest):
-                written += os.pwrite(self._file, memoryview(self._newest)[written:], self._spilled + written)
+                written += pwrite(self._file, memoryview(self._newest)[written:], self._spilled + written)
         except OSError:
             self._has_room = False
             return

@@ -36,6 +36,7 @@ from clew.fronts.cli.command import (
 )
 from clew.fronts.cli.commands import COMMANDS
 from clew.fronts.cli.safe_text import plain
+from clew.platform.processes import add_signal_handler, server_loop
 from clew.store.location import PostgresDatabase, lock_of, parse_url
 from clew.store.owner import read_owner
 
@@ -136,7 +137,7 @@ async def acp(
     ended = asyncio.current_task()
     assert ended is not None
     # After SIGTERM an editor gives its agent a moment, in which the turn is settled.
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.cancel)
+    add_signal_handler(signal.SIGTERM, ended.cancel)
     with contextlib.suppress(asyncio.CancelledError):
         editor = front.Editor()
         if terminals and load_config().tools.sandbox != "off":
@@ -224,12 +225,12 @@ def completion(shell: Literal["bash", "zsh", "fish"] | None = None, /) -> None:
         print('if [[ "${funcstack[1]}" == _clew ]]; then _cyclopts_clew "$@"; else compdef _cyclopts_clew clew; fi')
 
 
-def _find_quicker_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Return uvloop's loop factory if it is installed (the extra ``fast``); None: Python's own loop."""
+def _find_quicker_loop() -> Callable[[], asyncio.AbstractEventLoop]:
+    """Return uvloop's loop factory if it is installed (the extra ``fast``), else that of Python's own loop."""
     try:
         return cast(Callable[[], asyncio.AbstractEventLoop], importlib.import_module("uvloop").new_event_loop)
     except ImportError:
-        return None
+        return server_loop
 
 
 def _http_front() -> Any:

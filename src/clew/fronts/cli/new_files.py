@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from clew.errors import InvalidInput
+from clew.platform.files import CLOEXEC
 
 __all__ = ["new_file", "new_folder", "refuse_existing"]
 
@@ -28,7 +29,7 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
     with _failures_named(path):
         refuse_existing(path)
         try:
-            with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as target:
+            with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | CLOEXEC, 0o600), "wb") as target:
                 yield target
                 target.flush()
                 os.fsync(target.fileno())

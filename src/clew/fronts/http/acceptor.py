@@ -15,11 +15,13 @@ import errno
 import logging
 import os
 import socket
+import sys
 from collections.abc import Callable
 from typing import Final, Protocol, cast
 
 from clew.config import ServerConfig
 from clew.fronts.http.problem import ServerBusy, raw_problem
+from clew.platform.files import CLOEXEC
 
 __all__ = ["SETTLED_S", "Acceptor", "Peer", "connection_limit"]
 
@@ -33,6 +35,8 @@ _RETRY_S: Final = 1.0
 _LOG_INTERVAL_S: Final = 10.0
 _MIN_RESERVED: Final = 64
 _MAX_RESERVED: Final = 1024
+_MAX_WATCHED: Final = 512
+"""How many sockets an event loop can watch on Windows."""
 _NO_CONNECTION: Final = (BlockingIOError, InterruptedError, ConnectionAbortedError)
 _OUT_OF_RESOURCES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
@@ -203,7 +207,7 @@ class Acceptor:
     def _reserve_spare(self) -> None:
         if self._spare is None:
             with contextlib.suppress(OSError):
-                self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+                self._spare = os.open(os.devnull, os.O_RDONLY | CLOEXEC)
 
     def _free_spare(self) -> None:
         if self._spare is not None:
@@ -232,11 +236,12 @@ class Acceptor:
 
 def connection_limit(limits: ServerConfig) -> int:
     """Return how many connections leave enough descriptors for the store and the tools."""
-    # A system without this module cannot load the protocol either, so no server gets here.
-    import resource
+    allowed = _MAX_WATCHED
+    if sys.platform != "win32":
+        import resource
 
-    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if allowed == resource.RLIM_INFINITY:
-        allowed = 1_000_000
+        allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if allowed == resource.RLIM_INFINITY:
+            allowed = 1_000_000
     reserved = min(max(_MIN_RESERVED, allowed // 8), _MAX_RESERVED, allowed // 2)
     return min(allowed - reserved, limits.max_connections or allowed)

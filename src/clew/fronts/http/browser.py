@@ -15,6 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from clew.platform.files import CLOEXEC
+
 __all__ = ["open_browser"]
 
 _FILE_TTL_S: Final = 60.0
@@ -33,7 +35,7 @@ def open_browser(page: str, folder: Path) -> Callable[[], None]:
     for leftover in folder.glob("open-*.html"):  # left by a killed server
         leftover.unlink(missing_ok=True)
     path = folder / f"open-{secrets.token_hex(8)}.html"
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | CLOEXEC, 0o600)
     with os.fdopen(fd, "w", encoding="utf-8") as file:
         file.write(_PAGE.format(page=html.escape(page)))
     threading.Thread(target=webbrowser.open, args=(path.as_uri(),), daemon=True).start()

@@ -28,6 +28,7 @@ from clew.escape import escape_invisible
 from clew.fronts.http.auth import STRANGER
 from clew.fronts.http.sse import BODY_SEND, closing
 from clew.ids import random_name
+from clew.platform.files import CLOEXEC, NOFOLLOW
 from clew.session.api import Engine
 
 __all__ = ["LogForm", "RequestLog", "about_session", "log_runs", "logging_to", "set_up"]
@@ -168,7 +169,7 @@ class _FileHandler(logging.Handler):
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             if self._path.exists() and self._path.stat().st_size > _MAX_FILE_BYTES:
                 self._path.replace(self._path.with_name(f"{self._path.name}.1"))
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | NOFOLLOW | CLOEXEC
             with os.fdopen(os.open(self._path, flags, 0o600), "ab") as file:
                 file.write(line)
 

@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import secrets
 import sys
-import termios
 from typing import Final
 
 import uvicorn
@@ -24,6 +22,10 @@ from clew.config import ServerConfig
 from clew.fronts.http.acceptor import Acceptor
 from clew.fronts.http.auth import KNOWN
 from clew.fronts.http.problem import BadRequest, raw_problem
+
+if sys.platform != "win32":
+    import fcntl
+    import termios
 
 __all__ = ["MAX_HEAD", "BoundedProtocol"]
 
@@ -143,9 +145,10 @@ class BoundedProtocol(HttpToolsProtocol):
         Only this shows that a visitor without a token reads a file of the page, but slowly.
         """
         unsent = self.transport.get_write_buffer_size()
-        with contextlib.suppress(OSError, ValueError, AttributeError):
-            fd = self.transport.get_extra_info("socket").fileno()
-            unsent += int.from_bytes(fcntl.ioctl(fd, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
+        if sys.platform != "win32":
+            with contextlib.suppress(OSError, ValueError, AttributeError):
+                fd = self.transport.get_extra_info("socket").fileno()
+                unsent += int.from_bytes(fcntl.ioctl(fd, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
         return unsent
 
     def _watch_unread(self) -> None:

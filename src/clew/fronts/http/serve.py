@@ -52,6 +52,7 @@ from clew.fronts.http.protocol import BoundedProtocol
 from clew.fronts.http.sse import Streams
 from clew.fronts.owner_tokens import OwnerTokens
 from clew.fronts.token import Token, load_token, make_token
+from clew.platform.processes import add_signal_handler, remove_signal_handler
 from clew.session.api import Engine
 from clew.store.location import lock_of, parse_url
 from clew.store.owner import read_owner
@@ -345,14 +346,13 @@ def _stop_signal() -> Iterator[_Stop]:
         clock.start()
         log.info("shutting down")
 
-    loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, on_signal, number)
+        add_signal_handler(number, on_signal, number)
     try:
         yield stop
     finally:
         for number in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(number)
+            remove_signal_handler(number)
 
 
 @contextlib.contextmanager
@@ -362,7 +362,11 @@ def _bound(host: str, port: int) -> Iterator[socket.socket]:
     except (OSError, OverflowError, UnicodeError) as error:
         raise InvalidInput(f"{host}:{port} is not an address of this machine: {error}") from error
     with socket.socket(family, kind, protocol) as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if sys.platform == "win32":
+            # There the other option allows a second server on the same port.
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)
+        else:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind(address)
         except (OSError, OverflowError) as error:
@@ -374,13 +378,14 @@ def _bound(host: str, port: int) -> Iterator[socket.socket]:
 
 def _raise_limit() -> None:
     """Raise the limit of open files: every viewer needs a descriptor, and shells start with 1,024."""
-    with contextlib.suppress(ImportError, OSError, ValueError):
+    if sys.platform != "win32":
         import resource
 
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        if soft != resource.RLIM_INFINITY and (hard == resource.RLIM_INFINITY or soft < hard):
-            wanted = _MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_OPEN_FILES)
-            resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
+        with contextlib.suppress(OSError, ValueError):
+            soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+            if soft != resource.RLIM_INFINITY and (hard == resource.RLIM_INFINITY or soft < hard):
+                wanted = _MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_OPEN_FILES)
+                resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
 
 
 def _check_not_served(store: str | None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from collections.abc import Callable, Mapping
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, cast
 
 from clew.errors import InvalidInput
 from clew.interop.density import check_density, check_foreign_density, check_records
@@ -67,7 +67,7 @@ def _spool(payload: list[bytes]) -> BinaryIO | None:
         return None
     file: BinaryIO | None = None
     try:
-        file = tempfile.TemporaryFile()  # noqa: SIM115  # the caller closes it
+        file = cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115  # the caller closes it
         file.write(payload[0])
         file.seek(0)
     except OSError:

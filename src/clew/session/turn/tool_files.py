@@ -14,6 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from clew.errors import ToolFailed
+from clew.platform.files import CLOEXEC, NONBLOCK
 from clew.session.prompt.admission import MAX_FILE_BYTES, MAX_FILES, MAX_FILES_BYTES, media_type_from
 from clew.session.prompt.file_content import content_of, extent_of
 from clew.store.unit import PutBlob
@@ -54,7 +55,7 @@ def take_files(files: Sequence[File], call_id: str, now: int) -> list[PutBlob | 
 def _read(path: Path) -> bytes:
     try:
         # Pipes and devices have no size and no end; O_NONBLOCK because opening a pipe would already block.
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
+        with open(os.open(path, os.O_RDONLY | NONBLOCK | CLOEXEC), "rb") as opened:
             if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
                 raise ToolFailed(f"{path.name} is not a file")
             return opened.read(MAX_FILE_BYTES + 1)

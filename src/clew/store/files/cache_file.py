@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import logging
 import os
 import shutil
@@ -23,6 +22,8 @@ import msgspec
 
 from clew.convert import convert_json
 from clew.errors import StoreError, StoreUnavailable
+from clew.platform.files import CLOEXEC, DIRECTORY
+from clew.platform.locks import lock
 from clew.store.boot_id import boot_id
 from clew.store.files import folder
 from clew.store.files.cache import Cache
@@ -65,7 +66,7 @@ class CacheFile:
             if elsewhere or not os.access(root / "clew", os.W_OK):
                 raise PermissionError(errno.EACCES, "read-only", str(root))
             self._open(alone=self._take_share())
-            self._lock(fcntl.LOCK_SH)
+            self._lock(shared=True)
         except (OSError, sqlite3.Error, StoreError) as error:
             log.info("the cache of %s is a temporary file: %r", root, error)
             self._leave()
@@ -74,19 +75,19 @@ class CacheFile:
     def _take_share(self) -> bool:
         """Take a share of the cache; return whether no other process has one. Then others wait until this one has
         opened it, so that it can be removed: a cache that is in use never is."""
-        self._share = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._share = os.open(self.path.parent, os.O_RDONLY | DIRECTORY | CLOEXEC)
         deadline = time.monotonic() + _WAIT_S
-        while not (alone := self._lock(fcntl.LOCK_EX)) and not self._lock(fcntl.LOCK_SH):
+        while not (alone := self._lock()) and not self._lock(shared=True):
             if time.monotonic() > deadline:
                 raise TimeoutError(errno.ETIMEDOUT, "another process is opening the cache", str(self.path))
             time.sleep(0.01)
         return alone
 
-    def _lock(self, how: int) -> bool:
+    def _lock(self, *, shared: bool = False) -> bool:
         """Change the lock on the folder of the cache, which outlives it; return whether that succeeded."""
         try:
             if self._share is not None:
-                fcntl.flock(self._share, how | fcntl.LOCK_NB)
+                lock(self._share, shared=shared)
         except BlockingIOError:
             return False
         return self._share is not None
@@ -174,9 +175,10 @@ class CacheFile:
     def keep_reserve(self) -> None:
         """Reserve room on the disk for the end of a turn, which is written last when the disk is full."""
         with contextlib.suppress(OSError):
-            fd = os.open(self._reserve, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fd = os.open(self._reserve, os.O_WRONLY | os.O_CREAT | CLOEXEC, 0o600)
             try:
-                os.posix_fallocate(fd, 0, _RESERVED)
+                if hasattr(os, "posix_fallocate"):
+                    os.posix_fallocate(fd, 0, _RESERVED)
             finally:
                 os.close(fd)
 
@@ -218,7 +220,7 @@ class CacheFile:
         with contextlib.suppress(OSError):
             # A reader that made the cache records what it made, too.
             is_recorded = self._is_used and not self._is_distrusted
-            if is_recorded and self._lock(fcntl.LOCK_EX) and not (log_file.exists() and log_file.stat().st_size):
+            if is_recorded and self._lock() and not (log_file.exists() and log_file.stat().st_size):
                 self._write_state(_State(boot_id(), _crc(self.path), self.path.stat().st_size))
         self._leave()
         if self._owned:

@@ -13,6 +13,7 @@ from pathlib import Path
 from zlib import crc32
 
 from clew.failpoints import failpoint
+from clew.platform.files import CLOEXEC, pread
 
 _TEMPORARY = ".new-"
 _END = 4096
@@ -85,7 +86,7 @@ def ends_of(path: str) -> bytes:
 def append(path: Path, data: bytes, *, sync: bool) -> None:
     """Append to a file, all of the data or nothing: after a failure the file is as it was, but for its time."""
     is_new = not os.path.exists(path)
-    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | CLOEXEC, 0o600)
     try:
         size = os.fstat(fd).st_size
         try:
@@ -113,7 +114,7 @@ def cut_torn(path: Path, into: Path | None = None) -> None:
     ``into``: the path of a copy of the line, if it may have been acknowledged.
     """
     try:
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        fd = os.open(path, os.O_RDWR | CLOEXEC)
     except FileNotFoundError:
         return
     try:
@@ -121,7 +122,7 @@ def cut_torn(path: Path, into: Path | None = None) -> None:
         tail = b""
         while end and b"\n" not in tail:
             start = max(end - _END, 0)
-            tail, end = os.pread(fd, end - start, start) + tail, start
+            tail, end = pread(fd, end - start, start) + tail, start
         torn = tail[tail.rfind(b"\n") + 1 :]
         if torn and into is not None:
             make_folder(into.parent)
@@ -135,7 +136,7 @@ def cut_torn(path: Path, into: Path | None = None) -> None:
 def write_whole(path: Path, data: bytes, *, sync: bool) -> None:
     """Replace a file atomically: a reader finds the complete old or new one."""
     making = temporary(path)
-    fd = os.open(making, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    fd = os.open(making, os.O_WRONLY | os.O_CREAT | os.O_EXCL | CLOEXEC, 0o600)
     try:
         try:
             _write_all(fd, data)
@@ -174,7 +175,7 @@ def is_temporary(path: Path) -> bool:
 
 def sync_folder(path: Path) -> None:
     """Sync a folder, so that its names survive a loss of power."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    fd = os.open(path, os.O_RDONLY | CLOEXEC)
     try:
         _sync(fd)
     finally:

@@ -7,13 +7,16 @@ from typing import Any, Final
 
 from clew.tools.base import Tool
 
-__all__ = ["BUILTIN", "NAMES"]
+__all__ = ["BUILTIN", "NAMES", "POSIX_ONLY"]
 
 NAMES: Final = (
     "read", "write", "edit", "ls", "glob", "grep", "bash", "web_fetch", "todo", "question", "task", "skill", "recall",
     "schedule",
 )  # fmt: skip
 """Names in the order in which tools are offered to a model."""
+
+POSIX_ONLY: Final = frozenset({"read", "write", "edit", "ls", "glob", "grep", "bash"})
+"""Tools of files and programs, which are off on Windows."""
 
 BUILTIN: tuple[Tool, ...]
 

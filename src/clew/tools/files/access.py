@@ -18,16 +18,18 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from clew.errors import ToolFailed
+from clew.platform import NO_FILE_TOOLS, WINDOWS
+from clew.platform.files import CLOEXEC, DIRECTORY, NOCTTY, NOFOLLOW, NONBLOCK, set_mode
 from clew.tools.files.paths import show_name
 
 __all__ = ["KINDS", "LIST", "Version", "file_errors", "open_folder", "open_plain", "read_all", "replace"]
 
 # Parent folders are only traversed; O_PATH needs no permission to list them.
-_TRAVERSE: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-LIST: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_TRAVERSE: Final = getattr(os, "O_PATH", os.O_RDONLY) | DIRECTORY | NOFOLLOW | CLOEXEC
+LIST: Final = os.O_RDONLY | DIRECTORY | NOFOLLOW | CLOEXEC
 # Without O_NONBLOCK the open of a pipe that was swapped in would wait for a writer.
-_READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-_CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ: Final = os.O_RDONLY | NOFOLLOW | NONBLOCK | NOCTTY | CLOEXEC
+_CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | NOFOLLOW | CLOEXEC
 
 KINDS: Final = {
     stat.S_IFDIR: "a folder",
@@ -67,7 +69,7 @@ def file_errors(shown: str) -> Iterator[None]:
 @contextmanager
 def open_folder(path: Path) -> Iterator[int]:
     """Open a folder for listing."""
-    if path == path.parent:
+    if path == path.parent and not WINDOWS:
         handle = os.open(path, LIST)
     else:
         with _parent_of(path) as parent:
@@ -132,7 +134,7 @@ def replace(path: Path, data: bytes, *, expected: Version | None = None, make_fo
                 while view:
                     view = view[os.write(handle, view) :]
                 if before is not None:
-                    os.fchmod(handle, stat.S_IMODE(before.st_mode))
+                    set_mode(handle, stat.S_IMODE(before.st_mode))
                 os.fsync(handle)
             finally:
                 os.close(handle)
@@ -147,6 +149,8 @@ def replace(path: Path, data: bytes, *, expected: Version | None = None, make_fo
 @contextmanager
 def _parent_of(path: Path, *, make: bool = False) -> Iterator[int]:
     """Open the parent folder of ``path``, component by component from the root, without following a link."""
+    if WINDOWS:
+        raise ToolFailed(NO_FILE_TOOLS)
     if not path.name:
         raise ToolFailed(f"{show_name(path)} is a folder; no change made")
     walked = Path(path.anchor)

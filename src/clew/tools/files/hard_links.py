@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
@@ -60,6 +61,6 @@ def _linked(folder: Path, unseen: list[str] | None = None) -> Iterator[tuple[str
 def _could_be_opened(folder: str) -> bool:
     """Return whether a program of this user could get access to a folder: its owner can change its mode."""
     try:
-        return os.geteuid() in (0, os.lstat(folder).st_uid)
+        return sys.platform == "win32" or bool(os.geteuid() in (0, os.lstat(folder).st_uid))
     except OSError:
         return True

@@ -25,7 +25,7 @@ __all__ = ["LineMatch", "SearchResult", "search"]
 
 _WORKER: Final = Path(__file__).with_name("search_worker.py")
 _MAX_ANSWER: Final = 16 * 1024 * 1024
-_LIMIT_SIGNALS: Final = (-signals.SIGXCPU, -signals.SIGKILL)
+_LIMIT_SIGNALS: Final = tuple(-one for one in signals.Signals if one.name in ("SIGXCPU", "SIGKILL"))
 
 
 class LineMatch(msgspec.Struct, frozen=True):

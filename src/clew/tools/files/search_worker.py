@@ -11,8 +11,11 @@ from __future__ import annotations
 import json
 import os
 import re
-import resource
 import sys
+
+assert sys.platform != "win32"
+
+import resource  # noqa: E402
 
 # Loading it takes longer than many a search.
 TYPE_CHECKING = False

@@ -62,16 +62,29 @@ _OPENAT2 = 437
 _SETUID_OR_SETGID, _CREATING = 0o6000, 0o100 | 0o20000000
 
 
+if sys.platform == "linux":
+    _REACH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+else:
+    _REACH = 0
+
+
 def landlock_abi() -> int:
     """Return the version of the kernel's Landlock; 0 if it has none."""
-    if sys.platform != "linux":
-        return 0
-    version: int = ctypes.CDLL(None).syscall(_CREATE_RULESET, None, 0, 1)
+    version: int = 0
+    if sys.platform == "linux":
+        version = ctypes.CDLL(None).syscall(_CREATE_RULESET, None, 0, 1)
     return max(0, version)
 
 
 def can_filter_sockets() -> bool:
     return sys.platform == "linux" and os.uname().machine in _MACHINES
+
+
+def _machine() -> str:
+    name = ""
+    if sys.platform != "win32":
+        name = os.uname().machine
+    return name
 
 
 def restrict(fence: Mapping[str, Any]) -> None:
@@ -96,7 +109,7 @@ def restrict(fence: Mapping[str, Any]) -> None:
     ):
         for path in paths:
             try:
-                handle = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+                handle = os.open(path, _REACH)
             except OSError:
                 continue  # It does not exist, or this user cannot reach it: nothing to allow.
             try:
@@ -141,7 +154,7 @@ def filter_program(*, apart: bool) -> bytes:
 
     With ``apart`` it also refuses calls that change another process or make a setuid program.
     """
-    name = os.uname().machine
+    name = _machine()
     machine, socket = _MACHINES[name]
     load, equal, at_least, has_bit, answer = 0x20, 0x15, 0x35, 0x45, 0x06
     refuse, allow = (answer, 0x00050000 | 13, 0, 0), (answer, 0x7FFF0000, 0, 0)

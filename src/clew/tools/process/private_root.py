@@ -10,6 +10,9 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
+
+assert sys.platform != "win32"
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -11,8 +11,6 @@ from __future__ import annotations
 import asyncio
 import marshal
 import os
-import select
-import signal as signals
 import subprocess
 import sys
 import threading
@@ -25,6 +23,8 @@ from typing import IO, Any, Final, Literal
 import msgspec
 
 from clew.errors import ToolFailed
+from clew.platform import NO_PROGRAMS, WINDOWS
+from clew.platform.processes import SIGKILL, poll_pipes, signal_group
 from clew.tools.base import Signal
 from clew.tools.thread import run_in_thread
 
@@ -134,6 +134,8 @@ def start_supervisor(
     streams: tuple[IO[bytes] | int, int, int], leash: int, reports: int, handles: tuple[int, ...] = ()
 ) -> subprocess.Popen[bytes]:
     """Start a supervisor whose program has these three streams. Blocking; raises ``ToolFailed``."""
+    if WINDOWS:
+        raise ToolFailed(NO_PROGRAMS)
     try:
         return subprocess.Popen(
             # Isolated, without site-packages. Its own environment is empty: the job is sent through the leash.
@@ -189,11 +191,8 @@ class _Watch:
         self._supervisor, self._output, self._reports = supervisor, output, reports
         self._leash, self._sink = leash, sink
         self._report_bytes = bytearray()
-        self._poll = select.poll()
         self._open = {output, reports}
-        for handle in self._open:
-            os.set_blocking(handle, False)
-            self._poll.register(handle, select.POLLIN)
+        self._poll = poll_pipes(self._open)
 
     def to_the_end(self, deadline: float, stop: threading.Event) -> Ending:
         cause: Cause = "exit"
@@ -215,7 +214,7 @@ class _Watch:
             with suppress(ProcessLookupError, PermissionError):
                 # Repeatedly: processes that fork while they are killed are found the next time.
                 while session.isdigit() and time.monotonic() < until:
-                    os.killpg(int(session), signals.SIGKILL)
+                    signal_group(int(session), SIGKILL)
                     time.sleep(_POLL_S / 5)
         self._reap()
         if "failed" in report:
@@ -225,7 +224,7 @@ class _Watch:
         while self._output in self._open and time.monotonic() < until:
             self._pump(_POLL_S / 5)
         is_open = self._output in self._open
-        return Ending(int(report.get("exit", -signals.SIGKILL)), cause, "ended" in report, is_open, survivors)
+        return Ending(int(report.get("exit", -SIGKILL)), cause, "ended" in report, is_open, survivors)
 
     def kill(self) -> None:
         """Kill all processes immediately and wait for their end."""

@@ -19,6 +19,8 @@ import select
 import sys
 import time
 
+assert sys.platform != "win32"
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any

@@ -22,6 +22,7 @@ from clew.fronts.cli.command import AnyEngine, find_server, open_store
 from clew.fronts.cli.render import Theme
 from clew.fronts.remote.engine import RemoteEngine
 from clew.fronts.remote.wire import Gone
+from clew.platform import WINDOWS
 from clew.store.location import lock_of, parse_url
 
 # Imports inside functions: the drawing libraries load slowly, and a conversation through a pipe does not need them.
@@ -30,6 +31,8 @@ __all__ = ["chat", "is_attended"]
 
 _OPEN_RETRY_S: Final = (0.1, 0.2, 0.4, 0.8)
 """Waits between attempts to open a store that another chat has locked and does not serve yet."""
+
+_PLAIN_LINES: Final = "on Windows the chat reads plain lines and cannot ask; approve calls on the page (`clew serve`)"
 
 _HINT_S: Final = 3.0
 """Time for a server to say whether a turn runs, when the chat leaves. One that does not respond must not delay it."""
@@ -40,6 +43,8 @@ async def chat(store: str | None, session: str | None, model: str | None, new: b
     if session is not None and new:
         raise InvalidInput("--new creates a session; omit the session id")
     attended = is_attended()
+    if WINDOWS and sys.stdin.isatty():
+        print(f"clew: {_PLAIN_LINES}", file=sys.stderr)
     async with contextlib.AsyncExitStack() as leaving:
         engine = await _open(store, leaving, _OPEN_RETRY_S if attended else ())
         here = await asyncio.to_thread(Path.cwd().resolve)
@@ -60,8 +65,10 @@ async def chat(store: str | None, session: str | None, model: str | None, new: b
 
 
 def is_attended() -> bool:
-    """Return whether stdin and stdout are a terminal that can be drawn on."""
-    return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") not in (None, "", "dumb")
+    """Return whether stdin and stdout are a terminal that can be drawn on; on Windows lines are read and printed."""
+    return (
+        not WINDOWS and sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") not in (None, "", "dumb")
+    )
 
 
 async def _open(store: str | None, leaving: contextlib.AsyncExitStack, waits_s: Sequence[float]) -> AnyEngine:

@@ -41,6 +41,7 @@ from clew.fronts.cli.chat.editor import edit_text
 from clew.fronts.cli.chat.keys import bind_keys
 from clew.fronts.cli.chat.picker import Picker
 from clew.fronts.cli.safe_text import plain
+from clew.platform.processes import END_SIGNALS, add_signal_handler, remove_signal_handler
 
 __all__ = ["MOMENT_S", "SIGNALS", "PlainOutput", "Screen", "cut", "standard_output"]
 
@@ -49,7 +50,7 @@ _RESET: Final = "\x1b[0m"
 MOMENT_S: Final = 0.5
 """Time that a request must be visible without a key press before it accepts keys. A single key answers it only if no
 other key follows within this time. So typing cannot answer it by accident."""
-SIGNALS: Final = {signal.SIGINT: "interrupt", signal.SIGTERM: "end", signal.SIGHUP: "end"}
+SIGNALS: Final = {signal.SIGINT: "interrupt", **dict.fromkeys(END_SIGNALS, "end")}
 _PROMPT: Final = "› "
 _COMPLETED: Final = re.compile(r"\A/|(?:\A|\s)@(?:'[^'\n]*|\S*)\Z")
 _STYLES: Final = {
@@ -229,17 +230,16 @@ class Screen:
     @contextlib.asynccontextmanager
     async def hold(self) -> AsyncIterator[None]:
         """Read keys and draw on the terminal while entered."""
-        loop = asyncio.get_running_loop()
-        running = loop.create_task(self._app.run_async(handle_sigint=False, set_exception_handler=False))
+        running = asyncio.create_task(self._app.run_async(handle_sigint=False, set_exception_handler=False))
         # Ended without being asked to: the terminal is gone.
         running.add_done_callback(lambda _: self._on_signal("end"))
         for number, kind in SIGNALS.items():
-            loop.add_signal_handler(number, self._on_signal, kind)
+            add_signal_handler(number, self._on_signal, kind)
         try:
             yield
         finally:
             for number in SIGNALS:
-                loop.remove_signal_handler(number)
+                remove_signal_handler(number)
             if self._editing is not None:
                 self._editing.cancel()
                 await asyncio.wait({self._editing})

@@ -10,6 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from clew.platform import WINDOWS
+from clew.platform.processes import signal_group
+
 __all__ = ["UserShell"]
 
 _MAX_CHARS: Final = 16_000
@@ -34,11 +37,14 @@ class UserShell:
         if self._running is None:
             return False
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._running.pid, signal.SIGTERM)
+            signal_group(self._running.pid, signal.SIGTERM)
         return True
 
     async def run(self, command: str, folder: Path) -> None:
         """Run a command without stdin, and print its output as it arrives."""
+        if WINDOWS:
+            self._note("shell commands of the chat need a POSIX shell: they are off on Windows")
+            return
         self._note(f"! {command}")
         process = await asyncio.create_subprocess_exec(
             *(os.environ.get("SHELL") or "/bin/sh", "-c", command),

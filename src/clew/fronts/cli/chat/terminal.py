@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias, Union
 
 from clew.fronts.cli.chat.action import Action
 from clew.fronts.cli.safe_text import plain
+from clew.platform.processes import add_signal_handler, remove_signal_handler
 
 if TYPE_CHECKING:
     from clew.fronts.cli.chat.screen import Screen
@@ -36,17 +37,16 @@ class Pipe:
 
     @contextlib.asynccontextmanager
     async def hold(self) -> AsyncIterator[None]:
-        loop = asyncio.get_running_loop()
         signals = {signal.SIGINT: Action("interrupt"), signal.SIGTERM: Action("end")}
         for number, act in signals.items():
-            loop.add_signal_handler(number, self._on_signal, act)
+            add_signal_handler(number, self._on_signal, act)
         # A daemon thread: the event loop cannot watch a file, and a read cannot be cancelled.
-        threading.Thread(target=self._read, args=(loop,), daemon=True).start()
+        threading.Thread(target=self._read, args=(asyncio.get_running_loop(),), daemon=True).start()
         try:
             yield
         finally:
             for number in signals:
-                loop.remove_signal_handler(number)
+                remove_signal_handler(number)
 
     def _on_signal(self, act: Action) -> None:
         self._signals.put_nowait(act)

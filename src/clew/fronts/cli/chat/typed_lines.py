@@ -12,6 +12,7 @@ import msgspec
 
 from clew.config import data_folder
 from clew.convert import convert_json
+from clew.platform.files import CLOEXEC, NOFOLLOW, set_mode
 
 __all__ = ["MAX_LINES", "TypedLines"]
 
@@ -44,7 +45,7 @@ class TypedLines:
             self._write(self._path, [line], os.O_APPEND)
 
     def _write(self, path: Path, lines: list[str], how: int) -> None:
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | how, 0o600)
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | NOFOLLOW | CLOEXEC | how, 0o600)
         with os.fdopen(fd, "wb") as file:
-            os.fchmod(fd, 0o600)
+            set_mode(fd, 0o600)
             file.write(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))

@@ -13,7 +13,6 @@ import os
 import shutil
 import signal
 import sys
-import termios
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -30,12 +29,17 @@ from clew.fronts.cli.safe_text import plain
 from clew.fronts.remote.attachment import attach_file
 from clew.fronts.remote.engine import RemoteEngine
 from clew.live.base import Waiting
+from clew.platform import WINDOWS
+from clew.platform.processes import add_signal_handler
 from clew.session.api.engine import Engine
 from clew.session.prompt.submission import Submission, TurnOutcome
 from clew.transcript import chunk as c
 from clew.transcript.message import Message
 from clew.transcript.part import text_part
 from clew.transcript.shown_messages import ShownMessages
+
+if sys.platform != "win32":
+    import termios
 
 __all__ = ["continue_", "follow_turn", "run", "see_through"]
 
@@ -223,8 +227,9 @@ def _print_summaries(messages: Sequence[Message], prompt_id: str, known: frozens
 
 
 def _is_attended(json: bool) -> bool:
-    """Return whether a person can answer questions; never with JSON output."""
-    return sys.stdin.isatty() and sys.stdout.isatty() and not json
+    """Return whether a person can answer questions; never with JSON output, nor on Windows, where an event loop cannot
+    watch a terminal."""
+    return sys.stdin.isatty() and sys.stdout.isatty() and not json and not WINDOWS
 
 
 class _LineTerminal:
@@ -249,11 +254,14 @@ async def _ask(
     engine: AnyEngine, session_id: str, wait: Waiting, ending: asyncio.Future[TurnOutcome], *, attended: bool
 ) -> None:
     """Ask one pending request on the terminal; without a person it is denied."""
+    if WINDOWS:
+        print("clew: on Windows this command cannot ask; use the page (`clew serve`) to approve calls", file=sys.stderr)
     terminal, asking = _LineTerminal(attended=attended), Question(engine, session_id, wait)
     if not await asking.begin(terminal, Theme(colour=False)):
         return
     # Input typed before the request was printed does not answer it.
-    termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
+    if sys.platform != "win32":
+        termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
     elsewhere = asyncio.ensure_future(_answered(engine, session_id, wait))
     try:
         while True:
@@ -319,4 +327,4 @@ def _abort_on_signal(engine: AnyEngine, session_id: str) -> None:
         aborting.append(asyncio.get_running_loop().create_task(engine.abort(session_id)))
 
     for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, on_signal)
+        add_signal_handler(number, on_signal)

@@ -18,6 +18,7 @@ from typing import Final
 import msgspec
 
 from clew.convert import convert_json
+from clew.platform.files import CLOEXEC, NOFOLLOW, NONBLOCK
 from clew.store.sql.statements import Statements
 
 __all__ = ["AdoptionNotes", "looked_path"]
@@ -51,7 +52,7 @@ class AdoptionNotes:
         self._noted: dict[str, _Fingerprint] = {}
         self._recent: dict[str, None] = {}
         with contextlib.suppress(OSError, msgspec.DecodeError):
-            fd = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+            fd = os.open(self._path, os.O_RDONLY | NOFOLLOW | CLOEXEC | NONBLOCK)
             try:
                 notes = convert_json(os.read(fd, _MAX_NOTES_BYTES), _Notes)
             finally:
@@ -81,7 +82,7 @@ class AdoptionNotes:
             self._path.unlink(missing_ok=True)
             return
         new_path = self._path.with_name(f".new-{secrets.token_hex(8)}-{self._path.name}"[:200])
-        fd = os.open(new_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        fd = os.open(new_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | CLOEXEC, 0o600)
         try:
             os.write(fd, msgspec.json.encode(_Notes(self._store_id, fingerprints)))
             new_path.replace(self._path)

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from zlib import crc32
 
+from clew.platform.files import CLOEXEC, NOFOLLOW, pwrite, set_mode
 from clew.store import boot_id
 from clew.store.sql.lost_commits import Loss
 
@@ -76,12 +77,12 @@ class CommitCounter:
         self._path = acknowledged_path(path)
         self._store = self.hash_store_id(store_id)
         self._boot = boot_bytes()
-        self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        os.fchmod(self._fd, 0o600)
+        self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | CLOEXEC | NOFOLLOW, 0o600)
+        set_mode(self._fd, 0o600)
         # Allocated in full, so that notes can still be written when the disk is full.
         if os.fstat(self._fd).st_size != _SLOT * _SLOTS:
             os.ftruncate(self._fd, 0)
-            os.pwrite(self._fd, bytes(_SLOT * _SLOTS), 0)
+            pwrite(self._fd, bytes(_SLOT * _SLOTS), 0)
         self._failed = False
         self.commit = self.synced = 0
 
@@ -93,7 +94,7 @@ class CommitCounter:
     def begin(self, commit: int, synced: int) -> None:
         """Clear the ring for a newly opened store with this many commits; its earlier notes were checked."""
         self.commit, self.synced = commit, synced
-        os.pwrite(self._fd, bytes(_SLOT * _SLOTS), 0)
+        pwrite(self._fd, bytes(_SLOT * _SLOTS), 0)
         self.note(commit, synced, ())
 
     def note(self, commit: int, synced: int, sessions: Sequence[str]) -> None:
@@ -101,7 +102,7 @@ class CommitCounter:
         named = (sessions[0] if sessions else "").encode()[:32]
         packed = _NOTE.pack(_MAGIC, self._boot, self._store, commit, synced, min(len(sessions), 0xFFFF), named)
         try:
-            os.pwrite(self._fd, packed + _CRC.pack(crc32(packed)), _SLOT * (commit % _SLOTS))
+            pwrite(self._fd, packed + _CRC.pack(crc32(packed)), _SLOT * (commit % _SLOTS))
         except OSError as error:
             if not self._failed:
                 log.error("cannot write %s (%s): a loss of commits would not be detected", self._path, error)

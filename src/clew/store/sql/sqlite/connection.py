@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 from urllib.parse import unquote, urlsplit
 
 from clew import errors
+from clew.platform.files import CLOEXEC, is_read_only, pwrite
 from clew.store.file_lock import leave, use
 from clew.store.sql.queries import load_queries
 from clew.store.sql.sqlite.names import use_names
@@ -131,7 +132,7 @@ def _is_at_rest(path: Path) -> bool:
     The content of a log next to it cannot be read there.
     """
     try:
-        if not os.statvfs(path).f_flag & os.ST_RDONLY:
+        if not is_read_only(path):
             return False
         log = path.with_name(path.name + "-wal")
         log_bytes = log.stat().st_size if log.exists() else 0
@@ -314,7 +315,7 @@ def _has_room(path: Path) -> bool:
     try:
         at = wal.stat().st_size if wal.exists() else 0
         with tempfile.TemporaryFile(dir=path.parent) as probe:
-            os.pwrite(probe.fileno(), bytes(_PROBE), at)
+            pwrite(probe.fileno(), bytes(_PROBE), at)
             os.fsync(probe.fileno())
     except OSError as error:
         return error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -327,7 +328,7 @@ def protect(path: Path) -> None:
     An existing file is never opened here: closing any descriptor of it would drop SQLite's locks in this process.
     """
     with contextlib.suppress(FileExistsError):
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | CLOEXEC, 0o600))
     for name in (path.name, path.name + "-wal", path.name + "-shm"):
         with contextlib.suppress(FileNotFoundError):
             path.with_name(name).chmod(0o600)
