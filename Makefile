@@ -117,6 +117,15 @@ test-postgres: $(READY) ## the suite of stores, the scenarios and random histori
 	$(QUICKLY) CLEW_TEST_STORE=postgresql $(PYTEST) -n $(WORKERS) --dist worksteal -m service
 	$(QUICKLY) CLEW_TEST_STORE=postgresql $(PYTEST) -n $(WORKERS) --dist worksteal tests/acceptance -m "not service and not kill and not node and not browser"
 
+# What clew offers without POSIX. Tests of what is off there skip themselves; those of POSIX itself are not asked for.
+PLATFORM_TESTS := tests/unit tests/contract tests/integration/test_engine.py
+
+.PHONY: test-platforms
+test-platforms: $(READY) ## the core on a Python without POSIX, and the types for macOS and Windows
+	$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin src
+	$(BIN)/mypy --platform win32 --cache-dir .mypy_cache/win32 src
+	$(QUICKLY) $(PYTEST) -p tests.rig.no_posix_plugin -n $(WORKERS) --dist worksteal -m "not slow and not service and not node" $(PLATFORM_TESTS)
+
 .PHONY: test-schemathesis
 test-schemathesis: $(READY) ## schemathesis over the whole API; it is installed beside
 	test -x .venv-schemathesis/bin/schemathesis || { $(PYTHON) -m venv .venv-schemathesis && \

@@ -72,7 +72,7 @@ def local_user() -> str:
     """Return the name of the user who runs this process."""
     try:
         return getpass.getuser()
-    except (OSError, KeyError):  # a container may run as a number without a name
+    except (OSError, KeyError, ImportError):  # a container may run as a number without a name; Windows has no `pwd`
         return "local user"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import random
 import tempfile
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from clew.tools.base import Tool
 
 __all__ = ["open"]
+
+log = logging.getLogger("clew.compose")
 
 
 @contextlib.asynccontextmanager
@@ -350,6 +353,8 @@ def _select_tools(options: _HostOptions, protected: ProtectedPaths) -> dict[str,
         # Selected by name it is an error; as one of all tools it is left out.
         if named := POSIX_ONLY & set(options.builtin_tools if isinstance(options.builtin_tools, tuple) else ()):
             raise NotSupported(f"{', '.join(sorted(named))}: {NO_PROGRAMS if named == {'bash'} else NO_FILE_TOOLS}")
+        if left_out := [name for name in selected if name in POSIX_ONLY]:
+            log.info("off on Windows: %s", ", ".join(left_out))
         selected = tuple(name for name in selected if name not in POSIX_ONLY)
     if "bash" in selected:
         from clew.tools.builtin.bash import make_bash

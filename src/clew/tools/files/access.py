@@ -150,7 +150,7 @@ def replace(path: Path, data: bytes, *, expected: Version | None = None, make_fo
 def _parent_of(path: Path, *, make: bool = False) -> Iterator[int]:
     """Open the parent folder of ``path``, component by component from the root, without following a link."""
     if WINDOWS:
-        raise ToolFailed(NO_FILE_TOOLS)
+        raise OSError(errno.EOPNOTSUPP, NO_FILE_TOOLS)
     if not path.name:
         raise ToolFailed(f"{show_name(path)} is a folder; no change made")
     walked = Path(path.anchor)

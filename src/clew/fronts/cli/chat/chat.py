@@ -32,7 +32,9 @@ __all__ = ["chat", "is_attended"]
 _OPEN_RETRY_S: Final = (0.1, 0.2, 0.4, 0.8)
 """Waits between attempts to open a store that another chat has locked and does not serve yet."""
 
-_PLAIN_LINES: Final = "on Windows the chat reads plain lines and cannot ask; approve calls on the page (`clew serve`)"
+_PLAIN_LINES: Final = (
+    "on Windows the chat reads plain lines, and denies what needs approval; `clew serve` has a page that asks"
+)
 
 _HINT_S: Final = 3.0
 """Time for a server to say whether a turn runs, when the chat leaves. One that does not respond must not delay it."""
