@@ -118,7 +118,8 @@ test-postgres: $(READY) ## the suite of stores, the scenarios and random histori
 	$(QUICKLY) CLEW_TEST_STORE=postgresql $(PYTEST) -n $(WORKERS) --dist worksteal tests/acceptance -m "not service and not kill and not node and not browser"
 
 # What clew offers without POSIX. Tests of what is off there skip themselves; those of POSIX itself are not asked for.
-PLATFORM_TESTS := tests/unit tests/contract tests/integration/test_engine.py
+PLATFORM_TESTS := tests/unit tests/contract $(addprefix tests/integration/,$(addsuffix .py,test_deletion test_engine test_engine_lists \
+	test_http_auth test_http_cursor test_http_sse test_lanes test_output_form test_run test_transactions))
 
 .PHONY: test-platforms
 test-platforms: $(READY) ## the core on a Python without POSIX, and the types for macOS and Windows

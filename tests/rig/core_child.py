@@ -1,15 +1,17 @@
 """The core of clew on a Python without POSIX: a program that uses each part of it once, and prints what came of it.
 
-``python -m tests.rig.core_child FOLDER`` runs everything there; with ``open URL`` it only opens a store
+``python -m tests.rig.core_child win32 FOLDER`` runs everything there; with ``win32 open URL`` it only opens a store
 and prints the code of the error, if there is one.
 """
 
 from __future__ import annotations
 
+import sys
+
 from tests.rig.no_posix import hide
 
 if __name__ == "__main__":
-    hide(everywhere=True)
+    hide("darwin" if sys.argv[1] == "darwin" else "win32", everywhere=True)
 
 import asyncio
 import contextlib
@@ -20,7 +22,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -86,7 +87,7 @@ def _text(message: clew.Message) -> str:
 
 
 async def _off(folder: Path) -> dict[str, str]:
-    """What is off, and the line that says so."""
+    """Return the line with which each thing that is off says so."""
     async with clew.open("memory:") as engine:
         tools = {tool.name for tool in engine.host.tools.values()}
         session = await engine.create_session(model="demo/echo", workspace_root=folder)
@@ -107,7 +108,7 @@ async def _second_opening(url: str) -> dict[str, str]:
     """The lock of a store that is open (ST-9): for this process, and for another one of the same kind."""
     async with clew.open(url):
         here = await _error(_opens(url))
-        words = [sys.executable, "-m", "tests.rig.core_child", "open", url]
+        words = [sys.executable, "-m", "tests.rig.core_child", sys.argv[1], "open", url]
         there = await asyncio.to_thread(subprocess.run, words, capture_output=True, text=True, check=False)
     name = url.removeprefix("sqlite:///")
     return {
@@ -188,10 +189,10 @@ def _server(url: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    if sys.argv[1] == "open":
-        print(asyncio.run(_error(_opens(sys.argv[2]))))
+    if sys.argv[2] == "open":
+        print(asyncio.run(_error(_opens(sys.argv[3]))))
         return
-    folder = Path(sys.argv[1])
+    folder = Path(sys.argv[2])
     url = f"sqlite:///{folder}/clew.db"
     os.environ["CLEW_STORE"] = url
     results = {

@@ -1,7 +1,7 @@
 """A Python on which clew sees Windows: no POSIX-only module, function or flag, and ``msvcrt`` instead.
 
 ``hide()`` takes them from clew's own modules. ``everywhere=True`` also takes the modules, and ``os.fork`` and the like,
-from every other library.
+from every other library. For ``darwin`` it takes what only Linux has.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import socket
 import struct
 import sys
 import types
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 __all__ = ["hide"]
 
@@ -50,7 +50,13 @@ NAMES: Final[dict[types.ModuleType, tuple[str, ...]]] = {
     sys: ("platform",),
 }
 """What clew does not see. ``sys.platform`` is ``win32`` for it."""
+LINUX_NAMES: Final[dict[types.ModuleType, tuple[str, ...]]] = {
+    os: ("O_PATH", "memfd_create", "pidfd_open", "posix_fallocate", "sched_getaffinity", "sched_setaffinity"),
+    select: ("epoll",),
+    sys: ("platform",),
+}
 
+_system = "win32"
 _saved: dict[str, dict[str, Any]] = {}
 _LOCK: Final = struct.Struct("hhqqi4x")
 
@@ -63,7 +69,7 @@ class _Hidden(types.ModuleType):
         value = _saved.get(self.__name__, {}).get(name, _saved)
         if value is _saved or _asked_by_clew():
             if (self.__name__, name) == ("sys", "platform"):
-                return "win32"
+                return _system
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         return value
 
@@ -74,10 +80,12 @@ def _asked_by_clew() -> bool:
     return name == "clew" or name.startswith("clew.")
 
 
-def hide(*, everywhere: bool = False) -> None:
-    """Take POSIX from clew, before any of its modules is imported."""
+def hide(system: Literal["win32", "darwin"] = "win32", *, everywhere: bool = False) -> None:
+    """Take POSIX from clew, or Linux, before any of its modules is imported."""
+    global _system
+    _system = system
     assert not any(name.partition(".")[0] == "clew" for name in sys.modules), "clew is imported already"
-    for module, names in NAMES.items():
+    for module, names in (NAMES if system == "win32" else LINUX_NAMES).items():
         kept = _saved[module.__name__] = {}
         for name in names:
             if hasattr(module, name):
@@ -86,6 +94,8 @@ def hide(*, everywhere: bool = False) -> None:
                     kept[name] = value
                 delattr(module, name)
         module.__class__ = _Hidden
+    if system == "darwin":
+        return
     os.O_BINARY, os.O_NOINHERIT = 0, _saved["os"]["O_CLOEXEC"]  # type: ignore[attr-defined]
     socket.SO_EXCLUSIVEADDRUSE = socket.SO_REUSEADDR  # type: ignore[attr-defined]
     os.open = _opener(os.open)
