@@ -387,8 +387,6 @@ async def _open_store(location: Location, config: Config, read_only: bool, clock
 
         return MemoryStore(event_log=config.event_log, clock=clock, mint=mint)
     if isinstance(location, Folder):
-        if WINDOWS:
-            raise NotSupported("jsonl: and json: are off on Windows, which cannot lock a folder; use sqlite:")
         from clew.store.files.opening import FilesOptions, open_files
 
         files_options = FilesOptions(read_only=read_only, every_commit_full=config.durability == "power")
