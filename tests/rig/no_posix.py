@@ -86,12 +86,12 @@ def hide(system: Literal["win32", "darwin"] = "win32", *, everywhere: bool = Fal
     _system = system
     assert not any(name.partition(".")[0] == "clew" for name in sys.modules), "clew is imported already"
     for module, names in (NAMES if system == "win32" else LINUX_NAMES).items():
-        kept = _saved[module.__name__] = {}
+        hidden = _saved[module.__name__] = {}
         for name in names:
             if hasattr(module, name):
                 value = getattr(module, name)
                 if not (everywhere and name in FUNCTIONS):
-                    kept[name] = value
+                    hidden[name] = value
                 delattr(module, name)
         module.__class__ = _Hidden
     if system == "darwin":

@@ -14,8 +14,9 @@ import msgspec
 import orjson
 
 from clew.clock import Clock, SystemClock
-from clew.errors import SchemaTooNew, StorageFull, StoreGone, StoreUnavailable
+from clew.errors import NotSupported, SchemaTooNew, StorageFull, StoreGone, StoreUnavailable
 from clew.ids import Mint
+from clew.platform import WINDOWS
 from clew.store.disk import translated
 from clew.store.file_lock import find_file
 from clew.store.files import folder
@@ -57,6 +58,8 @@ async def open_files(
     mint: Mint | None = None,
 ) -> FileStore:
     """Open a folder of sessions, and create it unless it is opened for reading. Changed files are read again."""
+    if WINDOWS:
+        raise NotSupported("jsonl: and json: are off on Windows, which cannot lock a folder; use sqlite:")
     clock = clock or SystemClock()
     return await asyncio.to_thread(_open, kind, path, options or FilesOptions(), clock, mint or Mint(clock))
 
