@@ -232,6 +232,10 @@ walk: $(READY) ## count what seven operations take, and write the table into doc
 client: $(READY) ## write the operations of the blocking client from the table
 	$(BIN)/python -m tools.blocking_client
 
+.PHONY: reference
+reference: $(READY) ## write docs/reference and the tables of the storage format from the code
+	$(BIN)/python -m tools.reference
+
 .PHONY: web-types
 web-types: client $(READY) ## write the types of client and page from the API's document
 	$(BIN)/python -m tools.web_types
