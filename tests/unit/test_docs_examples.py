@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.pages import DOCS, ROOT, blocks, name_of, prose
+from tools.words import TEXT
 
 README = ROOT / "README.md"
 QUICKSTART = DOCS / "quickstart.md"
@@ -248,6 +249,13 @@ def test_the_documentation_written_by_hand_has_at_most_45000_words(
     counted = sum(words_of_prose(page) for page in DOCS.rglob("*.md") if page not in GENERATED)
     record_property("figure", f"{counted:,} of {MAX_USER_WORDS:,} words of documentation written by hand")
     assert counted <= MAX_USER_WORDS
+
+
+@pytest.mark.parametrize("page", [one for one in PAGES if one not in (*NOTES, *GENERATED)], ids=name_of)
+def test_a_page_is_in_plain_english(page: Path) -> None:
+    """None of the words that the check of the code refuses."""
+    banned = re.compile(r"\b(" + "|".join(map(re.escape, TEXT)) + r"|anybody|without a word)\b", re.IGNORECASE)
+    assert banned.findall(prose(page)) == []
 
 
 def words_of_prose(page: Path) -> int:
