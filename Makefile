@@ -253,6 +253,10 @@ walk: $(READY) ## count what seven operations take, and write the table into doc
 client: $(READY) ## write the operations of the blocking client from the table
 	$(BIN)/python -m tools.blocking_client
 
+.PHONY: reference
+reference: $(READY) ## write docs/reference and the tables of the storage format from the code
+	$(BIN)/python -m tools.reference
+
 .PHONY: web-types
 web-types: client $(READY) ## write the types of client and page from the API's document
 	$(BIN)/python -m tools.web_types
@@ -301,6 +305,7 @@ $(DOCS_READY): requirements/docs.txt
 docs: $(DOCS_READY) $(WEB_STAMP) ## build the documentation as a site, in build/site; a broken link fails
 	$(PYTHON) tools/docs_site.py
 	@said=$$(.venv-docs/bin/zensical build --strict 2>&1) || { echo "$$said"; exit 1; }
+	@grep -q continue_turn build/site/search.json || { echo "the search index of the site lacks the reference"; exit 1; }
 	@echo "To read it: $(PYTHON) -m http.server --bind 127.0.0.1 --directory build/site"
 
 # uv sits in an environment of its own. The outcome names no registry and no path.

@@ -67,9 +67,10 @@ async def open(
 ) -> AsyncIterator[Engine]:
     """Open a store and everything around it.
 
-    ``url`` is ``sqlite:///file.db``, ``jsonl:FOLDER``, ``json:FOLDER`` or ``memory:``; the default is ``clew.db`` in
-    ``data_dir``. A store object is used directly, and closed with the engine. Unfinished turns of an earlier process
-    are recovered before the engine is returned. ``read_only`` takes no lock and works alongside a running owner.
+    ``url`` is ``sqlite:///file.db``, ``jsonl:FOLDER``, ``json:FOLDER``, ``postgresql://user@host/database`` or
+    ``memory:``; the default is ``clew.db`` in ``data_dir``. A store object is used directly, and closed with the
+    engine. Unfinished turns of an earlier process are recovered before the engine is returned. ``read_only`` takes no
+    lock and works alongside a running owner.
 
     No files of the user are read by default. ``config="user"`` uses the store, config, agents, skills and data folder
     of the command line, and the ``CLEW_…`` variables. ``agents`` replace all others, and the first one is the default

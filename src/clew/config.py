@@ -48,68 +48,78 @@ _Seconds: TypeAlias = Annotated[float, msgspec.Meta(gt=0)]
 
 
 class SavePolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """The time at which a run's chunks are stored.
-
-    ``chunk``: immediately, and a chunk is shown only once it is durable. ``step`` and ``turn``: shown immediately,
-    stored at the end of the step or the turn, or earlier when ``save_buffer_size`` bytes are buffered or the oldest is
-    ``save_buffer_ms`` old; zero disables that limit. The default is ``chunk`` if the store can store every chunk, else
-    ``step``.
-
-    With ``chunk``, chunks are durable in a journal first. ``parts_lag_ms`` is how far behind a viewer a program may be
-    that reads only the three shared tables, for an answer of up to 16 KB; a longer one takes longer in proportion.
-    """
+    """The time at which a run's chunks are stored."""
 
     save_on: Literal["chunk", "step", "turn"] | None = None
+    """``chunk``: immediately, and a chunk is shown only once it is durable. ``step`` and ``turn``: shown immediately,
+    stored at the end of the step or the turn. Default: ``chunk`` if the store can store every chunk, else ``step``."""
     save_buffer_size: int = 64 * 1024
+    """Buffered bytes that force a save with ``step`` and ``turn``, and slow a stream with ``chunk``; 0 disables it."""
     save_buffer_ms: int = 50
+    """The age of the oldest buffered chunk that forces a save with ``step`` and ``turn``; 0 disables it."""
     parts_lag_ms: int = 250
+    """How far behind a viewer, with ``chunk``, a program may be that reads only the three shared tables, for an answer
+    of up to 16 KB; a longer one takes longer in proportion. At most 1000."""
 
 
 class SmartRecovery(msgspec.Struct, frozen=True, kw_only=True):
     """The steps tried, in this order, when the history is too large to summarise in one call."""
 
     prune_tool_outputs: bool = True
+    """Leave out tool outputs."""
     chunked_summarize: bool = True
+    """Summarise piece by piece."""
     drop_middle: bool = True
+    """Leave out the middle, with a list of its contents."""
 
 
 class CompactionConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The compaction of old history. Defaults come from the preset; a session's own settings take precedence.
-
-    The default ``preset`` depends on the store: ``overlay`` for ``jsonl:``, ``checkpoint`` for ``json:``, else
-    ``guide``. ``summary_timeout_s`` limits how long a turn waits for its summary, with all retries and fallbacks.
-    ``context_measure="rollup"`` sums the usage of the messages in the model view instead of sizing the next request.
-    """
+    """The compaction of old history. None means the preset's value; a session's own settings, in its metadata under
+    ``compaction``, take precedence."""
 
     enabled: bool = True
+    """False: nothing is summarised automatically, and a request that does not fit is refused."""
     preset: Literal["guide", "checkpoint", "overlay", "turn"] | None = None
+    """Default: ``overlay`` in a ``jsonl:`` store, ``checkpoint`` in a ``json:`` store, else ``guide``."""
     reserve_tokens: int | None = None
+    """Tokens reserved for the answer, at most half of the window."""
     tail_turns: int | None = None
+    """The number of newest turns that stay verbatim."""
     tail_budget_pct: float | None = None
+    """The share of the usable window that they may take, above 0 and at most 1."""
     keep_recent_tokens: int | None = None
+    """The number of newest tokens that stay verbatim, instead of turns."""
     retry_on_transient: int = 2
+    """How often a summary that failed temporarily is tried again."""
     summary_timeout_s: _Seconds = 60.0
+    """How long a turn waits for its summary, with all retries and fallbacks; then it continues without one, or the
+    middle is left out."""
     smart_recovery: SmartRecovery = SmartRecovery()
+    """The steps when the history is too large for one summary."""
     context_measure: Literal["request", "rollup"] = "request"
+    """``request`` sizes the next request; ``rollup`` sums the usage of the messages in the model view."""
 
 
 class PruningConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The replacement of old tool outputs by stubs for the model. Defaults come from the compaction preset.
-
-    ``at_pct`` is the percentage of the context window from which outputs over ``min_chars`` characters become stubs.
-    With ``soft_pct`` they are first trimmed to ``keep_chars`` at each end, and become stubs from ``hard_pct``.
-    ``until_pct`` is the percentage of the window below which pruning stops.
-    ``min_total_chars``: with fewer characters of output in total nothing is pruned.
-    """
+    """The replacement of old tool outputs by stubs for the model. None means the preset's value; a session's own
+    settings are in its metadata under ``compaction.pruning``."""
 
     enabled: bool = True
+    """False: outputs are pruned only by hand."""
     at_pct: float | None = None
+    """The share of the window from which outputs become stubs, in one pass."""
     min_chars: int | None = None
+    """Only outputs with more characters become stubs."""
     min_total_chars: int | None = None
+    """With fewer characters of output in total nothing is pruned."""
     soft_pct: float | None = None
+    """The share of the window from which outputs are trimmed to their ends."""
     hard_pct: float | None = None
+    """The share of the window from which trimmed outputs become stubs."""
     until_pct: float | None = None
+    """The share of the window below which pruning stops. The lower, the less often a provider's cache is lost."""
     keep_chars: int | None = None
+    """The number of characters that stay at each end of a trimmed output."""
 
 
 _Count: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
@@ -117,90 +127,108 @@ _Chars: TypeAlias = Annotated[int, msgspec.Meta(ge=4_000, le=1_000_000)]
 
 
 class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits of a server for its clients. A connection without a token so far is a stranger's.
-
-    ``max_connections`` limits concurrent connections; by default the process's file limit, less what the store and the
-    tools need. ``max_strangers`` limits those without a token; above it the oldest without a complete request is
-    closed. ``head_s`` limits the time for the head of a request, and the time a stranger may leave an answer unread;
-    ``idle_s`` the time until the next request of a connection. A body must arrive at ``body_rate`` bytes per second or
-    more, a stranger's within ``body_s`` seconds. ``body_bytes`` limits the memory for all unfinished bodies,
-    ``stranger_body_bytes`` for those without a token, of which there are at most ``stranger_bodies``.
-    """
+    """Limits of a server for its clients. A connection without a valid token so far is a stranger's."""
 
     max_connections: _Count | None = None
+    """Concurrent connections. Default: the process's file limit, less what the store and the tools need."""
     max_strangers: _Count = 2048
+    """Concurrent connections of strangers; above it the oldest without a complete request is closed."""
     head_s: _Seconds = 10.0
+    """Seconds for the head of a request, and for a stranger to read an answer."""
     idle_s: _Seconds = 5.0
+    """Seconds until the next request of a connection."""
     body_s: _Seconds = 300.0
+    """Seconds for a stranger's body, and for the first bytes of any body."""
     body_rate: _Count = 8 * 1024
+    """The bytes per second at which a body must arrive."""
     body_bytes: _Count = 256 * 1024 * 1024
+    """Memory for all incomplete bodies."""
     stranger_bodies: _Count = 64
+    """The number of incomplete bodies of strangers."""
     stranger_body_bytes: _Count = 16 * 1024 * 1024
+    """Memory for incomplete bodies of strangers."""
 
 
 class ToolsConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of tools. ``sandbox`` confines the programs that ``bash`` starts.
-
-    ``workspace``: they write only in the workspace and a scratch folder, cannot read clew's own files, and have no
-    network. ``files``: the same, with network. If the machine supports no sandbox, ``bash`` is refused.
-    ``output_chars`` limits the length of an output for the model; ``output_chars_by_tool`` takes precedence, then
-    ``output_chars_by_store``. The default comes from the compaction preset.
-    """
+    """Settings of tools."""
 
     sandbox: Literal["off", "workspace", "files"] = "off"
+    """``workspace``: the programs that ``bash`` starts write only in the workspace and a scratch folder, cannot read
+    clew's own files, and have no network. ``files``: the same, with network. Without support for it ``bash`` is
+    refused."""
     output_chars: _Chars | None = None
+    """Characters of one output for the model; a longer one is stored in a file. Default: the preset's."""
     output_chars_by_store: dict[Literal["sqlite", "postgresql", "jsonl", "json", "memory"], _Chars] = msgspec.field(
         default_factory=dict
     )
+    """The same for a kind of store."""
     output_chars_by_tool: dict[str, _Chars] = msgspec.field(default_factory=dict)
+    """The same for a tool, by its name. It takes precedence over the others."""
 
 
 class ReplicaConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of a process that shares its store with others. Its lease lasts ``lease_s`` from each heartbeat, of
-    which there are three in that time. ``url`` is its address for the others. On shutdown active runs have ``drain_s``
-    seconds to finish: by default 30 if other replicas continue, else none."""
+    """Settings of a process that shares its store with others."""
 
     lease_s: _Seconds = 15.0
+    """How long the process owns its sessions after a heartbeat, of which there are three in that time."""
     drain_s: Annotated[float, msgspec.Meta(ge=0)] | None = None
+    """Seconds for active runs to finish on shutdown. Default: 30 if other replicas continue, else 0."""
     url: str | None = None
+    """Its address for the others. Default: the address it serves."""
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
-    """All settings of a host. ``durability="power"`` makes every commit survive a loss of power.
-
-    ``live`` is ``local``, ``postgres`` or the address of a Valkey or Redis server; ``CLEW_LIVE`` takes precedence.
-    ``lossy_commits`` accepts a PostgreSQL server that may lose acknowledged commits in a crash; by default it is
-    refused. ``event_log`` writes every settled fact to a log next to the tables, from which they can be rebuilt.
-    ``ledger_prompts`` also records what people type in the events ledger, with the replies. ``duplicate_delivery_s``:
-    for a webhook whose sender does not sign its id, such as GitHub, a delivery with the same body as one within this
-    time counts as a duplicate; 0 accepts all. ``max_reply_bytes`` limits one reply of a model; the step then ends as
-    ``length``. ``max_steps`` limits the model calls of a turn if its agent sets no limit; the default comes from the
-    preset. ``resume="safe"``: after a restart interrupted turns are resumed automatically, at most twice each, unless a
-    tool was running in them.
-    """
+    """All settings of a host."""
 
     default_model: str | None = None
+    """The model of a session that names none. Default: that of the first provider with a key, else ``demo/tour``."""
     live: str | None = None
+    """How several servers on one store exchange events: ``local`` (not at all), ``postgres`` (through the store's
+    database), or the address of a Valkey or Redis server. Default: ``postgres`` on a PostgreSQL store, else
+    ``local``."""
     providers: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
+    """Endpoints and keys by the name of the provider."""
     default_agent: str = "assistant"
+    """The agent of a session that names none."""
     max_steps: Annotated[int, msgspec.Meta(ge=1, le=1_000)] | None = None
+    """The limit of model calls in a turn if its agent sets none. Default: the preset's."""
     save: SavePolicy = SavePolicy()
+    """When chunks are stored."""
     compaction: CompactionConfig = CompactionConfig()
+    """How old turns are summarised."""
     pruning: PruningConfig = PruningConfig()
+    """When tool outputs become stubs for the model."""
     tools: ToolsConfig = ToolsConfig()
+    """How tools run."""
     mcp_servers: dict[str, McpServer] = msgspec.field(default_factory=dict)
+    """MCP servers by name, whose tools agents can use."""
     server: ServerConfig = ServerConfig()
+    """Limits of a server for its clients."""
     replica: ReplicaConfig = ReplicaConfig()
+    """Settings of one of several processes on a store."""
     durability: Literal["process", "power"] = "process"
+    """``power``: every commit survives a loss of power. ``process``: the end of each turn does, chunks may not."""
     group_window_ms: float = 0.0
+    """How long the writer waits for further writes before a commit."""
     group_gap_ms: float = 1.0
+    """The maximum delay of commits that contain only chunks of streams: four times the duration of the last commit, up
+    to this; twice this if chunks of four or more streams arrive together."""
     lock_wait_ms: float = 60_000.0
+    """How long a commit waits while another program holds the write lock."""
     lossy_commits: bool = False
+    """Accept a PostgreSQL server that may lose acknowledged commits in a crash (``synchronous_commit = off``)."""
     event_log: bool = False
+    """Write every settled fact to a log next to the tables, from which they can be rebuilt."""
     ledger_prompts: bool = False
+    """Also record what people type in the events ledger, with the replies."""
     duplicate_delivery_s: Annotated[float, msgspec.Meta(ge=0)] = 600.0
+    """For a webhook whose sender does not sign its id, such as GitHub: a delivery with the same body within this time
+    is a duplicate. 0 accepts all."""
     max_reply_bytes: _Count = 8 * 1024 * 1024
+    """The limit of one reply of a model; the step then ends as ``length``, and its tool calls are not run."""
     resume: Literal["off", "safe"] = "off"
+    """``safe``: after a restart interrupted turns are resumed automatically, at most twice each, unless a tool was
+    running in them."""
 
 
 _REPLICA_VARIABLES: Final = {"CLEW_LEASE_S": "lease_s", "CLEW_DRAIN_S": "drain_s", "CLEW_REPLICA_URL": "url"}

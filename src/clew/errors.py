@@ -113,26 +113,32 @@ class NotFound(ClewError, code="not_found"):
     """An object that the caller named does not exist."""
 
 
-class SessionNotFound(NotFound, code="session_not_found"): ...
+class SessionNotFound(NotFound, code="session_not_found"):
+    """No such session, or it was deleted meanwhile."""
 
 
-class MessageNotFound(NotFound, code="message_not_found"): ...
+class MessageNotFound(NotFound, code="message_not_found"):
+    """No such message, in this view or at all; or the message marks no compaction."""
 
 
-class TurnNotFound(NotFound, code="turn_not_found"): ...
+class TurnNotFound(NotFound, code="turn_not_found"):
+    """No such turn, or not in this session."""
 
 
-class ApprovalNotFound(NotFound, code="approval_not_found"): ...
+class ApprovalNotFound(NotFound, code="approval_not_found"):
+    """No pending request with this id."""
 
 
-class RuleNotFound(NotFound, code="rule_not_found"): ...
+class RuleNotFound(NotFound, code="rule_not_found"):
+    """No rule with this id is in force there."""
 
 
 class TriggerNotFound(NotFound, code="trigger_not_found"):
     """No such schedule, or no such webhook."""
 
 
-class BlobNotFound(NotFound, code="blob_not_found"): ...
+class BlobNotFound(NotFound, code="blob_not_found"):
+    """No file with this digest."""
 
 
 class Conflict(ClewError, code="conflict"):
@@ -155,72 +161,88 @@ class WaitingForHuman(Conflict, code="waiting_for_human"):
     """
 
 
-class NothingToContinue(Conflict, code="nothing_to_continue"): ...
+class NothingToContinue(Conflict, code="nothing_to_continue"):
+    """There is no turn or queue to resume: send a prompt."""
 
 
-class AlreadyAnswered(Conflict, code="already_answered"): ...
+class AlreadyAnswered(Conflict, code="already_answered"):
+    """The request was answered before."""
 
 
-class DuplicateMessage(Conflict, code="duplicate_message"): ...
+class DuplicateMessage(Conflict, code="duplicate_message"):
+    """The client's message id was used before, with other content."""
 
 
-class DuplicateEvent(Conflict, code="duplicate_event"): ...
+class DuplicateEvent(Conflict, code="duplicate_event"):
+    """An event of this source and id was received before, with other content."""
 
 
-class TriggerPaused(Conflict, code="trigger_paused"): ...
+class TriggerPaused(Conflict, code="trigger_paused"):
+    """The webhook is paused and accepts no deliveries."""
 
 
-class AliasTaken(Conflict, code="alias_taken"): ...
+class AliasTaken(Conflict, code="alias_taken"):
+    """The owner already has a session with this alias."""
 
 
 class RoutingConflict(Conflict, code="routing_conflict"):
     """Several sessions have the label or routing key of the target; ``session_ids`` names them."""
 
 
-class NewerTurns(Conflict, code="newer_turns"): ...
+class NewerTurns(Conflict, code="newer_turns"):
+    """The conversation continued after the rewind that was to be undone."""
 
 
-class NothingToUndo(Conflict, code="nothing_to_undo"): ...
+class NothingToUndo(Conflict, code="nothing_to_undo"):
+    """There is no rewind that is not undone yet."""
 
 
-class OwnedByAnotherProcess(Conflict, code="store_owned"): ...
+class OwnedByAnotherProcess(Conflict, code="store_owned"):
+    """Another process has the store open for writing."""
 
 
 class Invalid(ClewError, code="invalid_input"):
     """The request itself is invalid; nothing was changed."""
 
 
-class InvalidId(Invalid, code="invalid_id"): ...
+class InvalidId(Invalid, code="invalid_id"):
+    """An id of the wrong form."""
 
 
-class InvalidInput(Invalid, code="invalid_input"): ...
+class InvalidInput(Invalid, code="invalid_input"):
+    """A wrong argument, prompt, setting, cursor, URL, model or agent, or a target file that exists already."""
 
 
 class InvalidCursor(Invalid, code="invalid_cursor"):
-    """A position in a stream that no stream gave."""
+    """A position in a stream of the wrong form."""
 
 
-class UnsupportedValue(Invalid, code="unsupported_value"): ...
+class UnsupportedValue(Invalid, code="unsupported_value"):
+    """U+0000, a lone surrogate, NaN, infinity, an integer beyond 64 bits, over 200 levels, or too large."""
 
 
 class UnknownVariant(Invalid, code="unknown_variant"):
     """The model has no such variant; the message names those it has."""
 
 
-class MessageTooLarge(Invalid, code="message_too_large"): ...
+class MessageTooLarge(Invalid, code="message_too_large"):
+    """A prompt that would not fit an empty context window, or files that are too large."""
 
 
-class TooManyFiles(Invalid, code="too_many_files"): ...
+class TooManyFiles(Invalid, code="too_many_files"):
+    """More than 10 files in one prompt."""
 
 
 class UnsupportedFile(Invalid, code="unsupported_file"):
     """A file that the model does not support, or that is truncated."""
 
 
-class RewindTargetInvalid(Invalid, code="rewind_target_invalid"): ...
+class RewindTargetInvalid(Invalid, code="rewind_target_invalid"):
+    """Not a user message of the line, or of a refused turn; the message says what to name instead."""
 
 
-class BranchPointInvalid(Invalid, code="branch_point_invalid"): ...
+class BranchPointInvalid(Invalid, code="branch_point_invalid"):
+    """A message that was never sent, a refused turn, or a start that begins no turn."""
 
 
 class IllegalChunk(Invalid, code="illegal_chunk"):
@@ -231,7 +253,8 @@ class IllegalTransition(Invalid, code="illegal_transition"):
     """A transition between states that the table does not contain."""
 
 
-class PermissionDenied(ClewError, code="permission_denied"): ...
+class PermissionDenied(ClewError, code="permission_denied"):
+    """A tool touched something it may not touch. The model is told the reason."""
 
 
 class SignatureInvalid(PermissionDenied, code="signature_invalid"):
@@ -242,23 +265,28 @@ class RunError(ClewError, code="run_failed"):
     """A run ended without finishing its turn."""
 
 
-class ModelFailed(RunError, code="model_failed"): ...
+class ModelFailed(RunError, code="model_failed"):
+    """A model call failed, as the error of the turn; or its provider has no key, before the run."""
 
 
-class ToolFailed(RunError, code="tool_failed"): ...
+class ToolFailed(RunError, code="tool_failed"):
+    """A tool could not do its work. The model is told the reason."""
 
 
-class RunAborted(RunError, code="run_aborted"): ...
+class RunAborted(RunError, code="run_aborted"):
+    """A compaction by hand was aborted."""
 
 
-class ContextTooLarge(RunError, code="context_too_large"): ...
+class ContextTooLarge(RunError, code="context_too_large"):
+    """The next request fits the context window in no way. As the error of a turn it has ``branch``."""
 
 
 class ViewerLagged(RunError, code="viewer_lagged"):
     """A viewer read too slowly and was dropped from the stream. The run is not affected."""
 
 
-class CompactionError(ClewError, code="compaction_failed"): ...
+class CompactionError(ClewError, code="compaction_failed"):
+    """No summary could be made; nothing was changed."""
 
 
 class SnapshotFailed(ClewError, code="snapshot_failed"):
@@ -269,7 +297,8 @@ class StoreError(ClewError, code="store_error"):
     """An operation of the store failed; everything acknowledged before is still stored."""
 
 
-class StoreClosed(StoreError, code="store_closed"): ...
+class StoreClosed(StoreError, code="store_closed"):
+    """A read on a closed store, or a server that is shutting down."""
 
 
 class ReplicaAway(StoreError, code="replica_away"):
@@ -292,10 +321,12 @@ class StoreReadOnly(StoreError, code="store_read_only"):
     """This handle was opened for reading."""
 
 
-class SchemaTooNew(StoreError, code="schema_too_new"): ...
+class SchemaTooNew(StoreError, code="schema_too_new"):
+    """The version of the store is newer than this program."""
 
 
-class StorageFull(StoreError, code="storage_full"): ...
+class StorageFull(StoreError, code="storage_full"):
+    """The disk, or the allowed file size, is used up; nothing of the unit was written."""
 
 
 class RowUndecodable(StoreError, code="row_undecodable"):
@@ -306,7 +337,8 @@ class StaleEpoch(StoreError, code="stale_epoch"):
     """The run that wrote was superseded by a newer one; its write was rejected as a whole."""
 
 
-class NotSupported(StoreError, code="not_supported"): ...
+class NotSupported(StoreError, code="not_supported"):
+    """This store, or this setup, cannot do that."""
 
 
 class InternalError(ClewError, code="internal_error"):

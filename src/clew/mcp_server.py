@@ -22,29 +22,37 @@ _Seconds = Annotated[float, msgspec.Meta(gt=0, le=3_600)]
 
 
 class McpServer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """One server: a ``command`` with its ``args``, or a ``url`` that speaks streamable HTTP.
+    """One MCP server: a program or an address.
 
-    The program sees only ``env`` and a short list of variables (``PATH``, ``HOME`` and the like); ``headers`` go with
-    each request. ``${NAME}`` in a value of either is replaced by that variable of clew's environment. A program runs in
-    ``cwd``, by default in the session's workspace. ``timeout_s`` limits one call, ``start_s`` the start.
-
-    A person must approve the tool definitions before the model sees them, unless the server is trusted (``trust``) or
-    the definitions match ``pin``. ``enabled`` switches a server off without removing it. A program runs as the server's
-    user and outside the sandbox, so sessions of owners can use it only with ``owners``.
+    A person must approve its tool definitions before the model sees them, unless the server is trusted or the
+    definitions match ``pin``. ``${NAME}`` in a value of ``env`` or ``headers`` is replaced by that variable of clew's
+    environment.
     """
 
     command: str | None = None
+    """The program that is started."""
     args: tuple[str, ...] = ()
+    """Its arguments."""
     env: dict[str, str] = {}
+    """Its environment, next to ``PATH``, ``HOME`` and the like; it sees no other variables."""
     cwd: str | None = None
+    """Its working folder. Default: the session's workspace."""
     url: str | None = None
+    """The address of a server that speaks streamable HTTP, instead of a command."""
     headers: dict[str, str] = {}
+    """Headers of each request to the address."""
     timeout_s: _Seconds = 120.0
+    """The limit of one call."""
     start_s: _Seconds = 30.0
+    """The limit of the start."""
     trust: bool = False
+    """Use its tools without approval of their definitions."""
     pin: str | None = None
+    """The digest of the definitions that are approved."""
     enabled: bool = True
+    """False: not used, without removing it."""
     owners: bool = False
+    """Sessions of owners may use it, although it runs as the server's user and outside the sandbox."""
 
     @property
     def secrets(self) -> tuple[str, ...]:

@@ -260,7 +260,7 @@ async def test_what_the_format_lacks_is_declared_and_refused_with_a_code(kind: K
     with pytest.raises(NotSupported) as refused:
         await store.rebuild(tmp_path / "again")
     assert refused.value.code == "not_supported"
-    page = (Path(__file__).parents[2] / "docs" / "storage-format.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "storage-format" / "files.md").read_text()
     rows = {name: told.split("|") for name, told in re.findall(r"^\| `(\w+)` \|(.+)\|$", page, re.M)}
     (heading,) = re.findall(r"^\| capability \|(.+)\|$", page, re.M)
     column = [one.strip() for one in heading.split("|")].index(f"`{kind}:`")

@@ -11,11 +11,13 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.unit.pages import DOCS, ROOT, blocks, name_of, prose
+from tools.words import TEXT
 
 README = ROOT / "README.md"
 QUICKSTART = DOCS / "quickstart.md"
@@ -24,8 +26,8 @@ NOTES = [ROOT / "bench" / "NOTES.md", ROOT / "tests" / "rules.md"]
 """For those who develop clew, next to what they are about."""
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *NOTES])
 OWN_PAGES = [page for page in PAGES if page.name != "CONTRIBUTING.md"]
-# Links to anywhere else would have to be looked after; these two are the changelog's, the third is the reader's own.
-HOSTS = {"keepachangelog.com", "semver.org"}
+# Links to anywhere else would have to be looked after; these are the changelog's, and a name for examples.
+HOSTS = {"keepachangelog.com", "semver.org", "example.org"}
 OWN_MACHINE = re.compile(r"127\.0\.0\.1(:\d+)?")
 MACHINE_PATH = re.compile(r"(?<![\w.:/$~-])/(?:home|root|Users|tmp|var|work|opt|mnt|usr|etc|private)(?:/|\b)|[A-Z]:\\")
 # Runs Python that uses await outside of a function, as `python -m asyncio` does.
@@ -128,7 +130,12 @@ def test_the_kill_in_the_quickstart_loses_nothing(tmp_path: Path) -> None:
 
 
 HOW_TO_PAGES = [page for page in sorted((DOCS / "how-to").glob("*.md")) if blocks(page, "python")]
-RUN_PAGES = [*(DOCS / name for name in ("quickstart.md", "embedding.md", "client.md", "testing.md")), *HOW_TO_PAGES]
+TUTORIALS = sorted((DOCS / "tutorials").glob("*.md"))
+RUN_PAGES = [
+    *(DOCS / name for name in ("quickstart.md", "embedding.md", "client.md", "testing.md")),
+    *HOW_TO_PAGES,
+    *TUTORIALS,
+]
 
 
 @pytest.mark.slow
@@ -162,8 +169,9 @@ def test_every_python_block_is_an_example_that_runs() -> None:
         "docs/embedding.md",
         *map(name_of, HOW_TO_PAGES),
         "docs/quickstart.md",
-        "docs/storage-format.md",
+        "docs/storage-format/streams.md",
         "docs/testing.md",
+        *map(name_of, TUTORIALS),
     ]
     for page in OWN_PAGES:
         for block in blocks(page, "python"):
@@ -222,11 +230,41 @@ def test_the_readme_stays_short() -> None:
     assert len(README.read_text(encoding="utf-8").split()) <= 900
 
 
-TO_LOOK_UP = [ROOT / "CHANGELOG.md", DOCS / "reference.md", DOCS / "storage-format.md"]
+GENERATED = [page for page in PAGES if "by `make reference`.*" in page.read_text(encoding="utf-8")]
+TO_LOOK_UP = [ROOT / "CHANGELOG.md", *GENERATED]
+MAX_USER_WORDS = 45_000
 
 
 @pytest.mark.parametrize("page", [one for one in PAGES if one not in (*NOTES, *TO_LOOK_UP)], ids=name_of)
 def test_a_page_to_read_has_at_most_3000_words(page: Path) -> None:
-    """A longer one is split by task or subject; the pages to look things up in are searched instead."""
+    """A longer one is split by task or subject; generated pages are searched instead."""
     limit = 900 if page.name == "performance.md" else 3_000
     assert len(page.read_text(encoding="utf-8").split()) <= limit
+
+
+def test_the_documentation_written_by_hand_has_at_most_45000_words(
+    record_property: Callable[[str, object], None],
+) -> None:
+    """Of prose: without generated pages and tables, code and diagrams."""
+    counted = sum(words_of_prose(page) for page in DOCS.rglob("*.md") if page not in GENERATED)
+    record_property("figure", f"{counted:,} of {MAX_USER_WORDS:,} words of documentation written by hand")
+    assert counted <= MAX_USER_WORDS
+
+
+@pytest.mark.parametrize("page", [one for one in PAGES if one not in (*NOTES, *GENERATED)], ids=name_of)
+def test_a_page_is_in_plain_english(page: Path) -> None:
+    """None of the words that the check of the code refuses."""
+    banned = re.compile(r"\b(" + "|".join(map(re.escape, TEXT)) + r"|anybody|without a word)\b", re.IGNORECASE)
+    assert banned.findall(prose(page)) == []
+
+
+def words_of_prose(page: Path) -> int:
+    written = re.sub(r"<!-- (table|kill-matrix).*?<!-- (end|/kill-matrix) -->", "", prose(page), flags=re.DOTALL)
+    return sum(1 for word in written.split() if re.search(r"\w", word))
+
+
+def test_the_glossary_has_at_most_40_words() -> None:
+    """Everything else is used as in the AI SDK, SQLite or Git."""
+    glossary = (DOCS / "glossary.md").read_text(encoding="utf-8")
+    words = re.findall(r"^\| ([a-z][a-z -]*) \| (?!meaning)", glossary, re.MULTILINE)
+    assert 20 < len(words) <= 40

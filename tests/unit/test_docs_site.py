@@ -44,6 +44,12 @@ def test_the_site_loads_nothing_from_another_host() -> None:
     assert len(pinned) == len(re.findall(r"^\w", requirements, re.MULTILINE))
 
 
+def test_the_site_can_be_searched() -> None:
+    """Without another host; `make docs` looks into the index that is built."""
+    assert "\nplugins:\n  - search\n" in CONFIG
+    assert "build/site/search.json" in (ROOT / "Makefile").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize(
     ("page", "text", "expected"),
     [

@@ -17,13 +17,13 @@ import clew.server
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PUBLIC = {"clew": {*clew.__all__, "server"}, "clew.server": set(clew.server.__all__)}
-BESIDE = set(
-    re.findall(
-        r"^\| `(clew[a-z_.A-Z]+)` \|",
-        (EXAMPLES.parent / "docs" / "reference.md").read_text("utf-8").partition("## Beside the public names")[2],
-        re.MULTILINE,
-    )
-)
+UNSTABLE = (EXAMPLES.parent / "docs" / "reference" / "unstable.md").read_text("utf-8")
+BESIDE = {
+    name
+    for module, names in re.findall(r"^\| `(clew[a-z_.]+)` \|.*\| ([^|]*) \|$", UNSTABLE, re.MULTILINE)
+    for name in (module, *(f"{module}.{one}" for one in re.findall(r"`(\w+)`", names)))
+}
+"""Modules beyond the public names, and the names in them."""
 
 
 def used(tree: ast.AST) -> Iterator[str]:

@@ -213,10 +213,10 @@ def test_the_reason_names_the_argument_that_asked(line: str, said: str) -> None:
     assert reason(line) == said
 
 
-def test_the_programs_with_tables_are_those_that_the_reference_names() -> None:
+def test_the_programs_with_tables_are_those_that_the_docs_name() -> None:
     """A person can look up for which programs a wide rule is narrower than it looks."""
-    page = (Path(__file__).resolve().parents[2] / "docs" / "reference.md").read_text(encoding="utf-8")
-    listed = page.split("There are\ntables for\n", 1)[1].split("\n\n", 1)[0]
+    page = (Path(__file__).resolve().parents[2] / "docs" / "how-to" / "shell-lines.md").read_text(encoding="utf-8")
+    listed = page.split("There are tables for\n", 1)[1].split("\n\n", 1)[0]
     assert re.findall(r"`([^`]+)`", listed) == sorted({name for name, _ in load_programs().values()})
 
 

@@ -264,7 +264,7 @@ export interface LedgerEvent {
   seq?: number;
 }
 
-/** One server: a `command` with its `args`, or a `url` that speaks streamable HTTP. The program sees only `env` and a short list of variables (`PATH`, `HOME` and the like); `headers` go with each request. `${NAME}` in a value of either is replaced by that variable of clew's environment. A program runs in `cwd`, by default in the session's workspace. `timeout_s` limits one call, `start_s` the start. A person must approve the tool definitions before the model sees them, unless the server is trusted (`trust`) or the definitions match `pin`. `enabled` switches a server off without removing it. A program runs as the server's user and outside the sandbox, so sessions of owners can use it only with `owners`. */
+/** One MCP server: a program or an address. A person must approve its tool definitions before the model sees them, unless the server is trusted or the definitions match `pin`. `${NAME}` in a value of `env` or `headers` is replaced by that variable of clew's environment. */
 export interface McpServer {
   command?: string | null;
   args?: string[];

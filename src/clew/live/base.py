@@ -74,15 +74,26 @@ def shown_address(url: str) -> str:
 
 
 EventType = Literal[
+    # A session was created.
     "session_created",
+    # A session was changed.
     "session_updated",
+    # A session was deleted. With ``owner``, if it had one.
     "session_deleted",
+    # A run began or resumed. With ``turn_id``, ``message_id`` and ``user_message_id``.
     "turn_started",
+    # A run ended. With ``turn_id``, ``error`` and ``reason``: ``finish``, ``abort``, ``error``, ``waiting`` or
+    # ``refused``.
     "turn_finished",
+    # A call waits for a person. With ``approval_id``, ``tool_call_id``, ``tool`` and ``since``.
     "approval_requested",
+    # A person answered. With ``approval_id`` and ``tool_call_id``.
     "approval_answered",
+    # The context was compacted or pruned. With ``auto`` and the fields of a ``Compacted``.
     "context_compacted",
+    # A message was queued, changed, sent or removed, or the queue was paused or resumed.
     "queue_changed",
+    # The status of a session changed. With ``status``.
     "status",
 ]
 

@@ -84,22 +84,45 @@ compatible one may support less. The others have the names that pydantic-ai uses
 CallPurpose = Literal["answer", "subagent", "title", "summary"]
 """The purpose of a model call: a step of a user's turn, a step of a subagent, a session's title, a compaction."""
 
-FailureKind = Literal["transient", "overflow", "auth", "invalid", "unknown"]
-"""transient: the same call may work later. overflow: the request is larger than the window. auth: the key or the
-account is refused. invalid: the request or the response is invalid. unknown: anything else; not retried."""
+FailureKind = Literal[
+    # The same call may succeed later. It is retried, as long as no part of the answer was received.
+    "transient",
+    # The request is larger than the model's window. clew prunes or compacts more, and calls again.
+    "overflow",
+    # The key or the account is refused, or there is none. The turn ends.
+    "auth",
+    # The request or the response is invalid. clew calls again without structured output, or without files of earlier
+    # turns, if the request had them; else the turn ends.
+    "invalid",
+    # Any other failure. The turn ends.
+    "unknown",
+]
+"""The kind of a failed call: it decides whether the call is repeated."""
 
 FailureCause = Literal[
+    # The provider has no key; ``key_name`` says which variable to set.
     "no_key",
+    # The provider refused the key.
     "key_refused",
+    # The account has no credit left.
     "no_credit",
+    # Too many calls in a short time.
     "rate_limit",
+    # The provider answered with an error of its own.
     "provider_down",
+    # No connection to the provider.
     "unreachable",
+    # The connection broke off in the middle of an answer.
     "broken_off",
+    # The request is larger than the context window.
     "too_large",
+    # The provider has no such model.
     "no_model",
+    # The provider refused the request.
     "request_refused",
+    # The library for this provider is not installed.
     "not_installed",
+    # Anything else.
     "unknown",
 ]
 """Why a call failed, in terms of what a user can do about it. The kind says whether it is retried."""

@@ -63,15 +63,22 @@ class Prices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """Configured properties of a model; None if not given. ``summariser`` is a model of the same provider."""
+    """Configured properties of a model; None if not given."""
 
     window: int | None = None
+    """The context window in tokens."""
     max_output: int | None = None
+    """The longest answer in tokens."""
     tools: bool | None = None
+    """Whether it can call tools."""
     variants: tuple[str, ...] | None = None
+    """The names of its variants."""
     summariser: str | None = None
+    """The model of the same provider for summaries and titles."""
     prices: Prices | None = None
+    """US dollars for a million tokens: ``input``, ``output``, ``cache_read`` and ``cache_write``."""
     files: tuple[str, ...] | None = None
+    """The media types that it accepts besides text."""
 
 
 class Family(msgspec.Struct, frozen=True, kw_only=True):

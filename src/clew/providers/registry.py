@@ -63,20 +63,22 @@ _URL: Final = re.compile(r"https?://[^\s/]+.*")
 
 
 class ProviderConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """``[providers.NAME]`` of the user's configuration.
-
-    The key is the value of the environment variable ``api_key_env``, or ``api_key`` itself. ``models`` names models,
-    with properties that the catalog lacks or has wrong. ``summariser`` is the model for summaries and titles of the
-    others. Without ``kind`` an endpoint is OpenAI-compatible, or that of the built-in provider of this name.
-    """
+    """``[providers.NAME]`` of the user's configuration."""
 
     kind: EndpointKind | None = None
+    """The API of the endpoint. Default: OpenAI-compatible, or that of the built-in provider of this name."""
     base_url: str | None = None
+    """The address of the endpoint."""
     api_key_env: str | None = None
+    """The environment variable with the key."""
     api_key: str | None = None
+    """The key itself."""
     models: list[str] | dict[str, ModelFacts] = msgspec.field(default_factory=list)
+    """Names of models, or a table with properties that the catalog lacks or has wrong."""
     default_model: str | None = None
+    """The model when only the provider is named."""
     summariser: str | None = None
+    """The model for summaries and titles of the others."""
 
     def __repr__(self) -> str:
         return repr_without_key(self)

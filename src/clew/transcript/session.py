@@ -71,26 +71,28 @@ class Spend(msgspec.Struct, frozen=True):
 
 
 class Session(SessionMetadata, msgspec.Struct, frozen=True, kw_only=True):
-    """A session row. ``title``, ``label`` and ``kind`` are in ``metadata`` and read through it.
-
-    ``agent`` never changes. ``permissions`` holds the session's own rules as stored, including unknown keys. The token
-    counts are sums over the session's assistant messages. ``spend`` covers all its model calls; the facade computes it
-    when a session is read, and it is never stored. ``owner``, opaque text, never changes; ``alias`` is the owner's name
-    for the session.
-    """
+    """A session row. ``title``, ``label``, ``kind``, ``ephemeral``, ``mode`` and ``pinned`` are read from ``metadata``;
+    ``usage`` is the token counts as one value."""
 
     id: str
     agent: str
+    """The agent's name; it never changes."""
     model: Model
+    """The newest model."""
     created_at: int
     updated_at: int
+    """The time of the newest user message or step. Renaming and archiving leave it."""
     workspace_root: str | None = None
     parent_id: str | None = None
+    """The session it is a branch or a subagent of."""
     parent_message_id: str | None = None
     head_turn_id: str | None = None
+    """The turn at which the conversation ends."""
     permissions: list[dict[str, Any]] = msgspec.field(default_factory=list)
+    """The session's own rules as stored, including unknown keys."""
     metadata: dict[str, Any] = msgspec.field(default_factory=dict)
     prompt_tokens: int = 0
+    """The sum over its assistant messages, as all counts below; copied messages of a branch count too."""
     completion_tokens: int = 0
     reasoning_tokens: int = 0
     cache_read: int = 0
@@ -99,8 +101,11 @@ class Session(SessionMetadata, msgspec.Struct, frozen=True, kw_only=True):
     cost_usd: float = 0.0
     archived_at: int | None = None
     owner: str | None = None
+    """The session's owner as the host named it, or None; it never changes."""
     alias: str | None = None
+    """The owner's own name for the session, unique among the owner's sessions, or None."""
     spend: Spend = Spend(0, 0, 0.0, 0)
+    """What all its model calls cost, with those of its subagents. Computed when read by the engine, never stored."""
 
     @property
     def project(self) -> str | None:

@@ -44,9 +44,13 @@ class Events:
         payload: Any = None,
         type: str | None = None,
     ) -> Received:
-        """Receive an event and start, or queue, its turn. A repeated event changes nothing and gets the same answer.
+        """Receive an event and start, or queue, its turn. A repeated event changes nothing and gets the same answer;
+        with other content it raises ``DuplicateEvent``.
 
-        The message is the ``text``, followed by the ``payload`` as JSON. Its turn has no user to ask.
+        ``routing`` names the session by its id, label or key; for the latter two it is created if needed, and
+        ``RoutingConflict`` names several that match. The message is the ``text``, followed by the ``payload`` as JSON,
+        1 MiB together. Its turn has no user to ask: calls that need approval are denied. When the turn settles, a reply
+        is added to the ledger.
         """
         if text is None and payload is None:
             raise InvalidInput("an event needs a text or a payload")

@@ -74,9 +74,11 @@ class Schedules:
         paused: bool = False,
         routing: Routing | None = None,
     ) -> Schedule:
-        """Store a schedule. Without a routing each run has its own session.
+        """Store a schedule: five cron fields in a time zone, and a prompt. There are at most 1,000.
 
-        ``missed`` decides about runs that were due while no process owned the store: ``skip`` or ``once``.
+        Without a routing each run has its own session; with a ``session_id`` the schedule is deleted with that session.
+        ``missed`` decides about runs that were due while no process owned the store: ``skip``, or ``once`` for one. A
+        run at most a minute late is not missed. A run that is due while the last one is active is skipped.
         """
         routing = check_routing(routing or Routing())
         check_cron(cron, timezone)
@@ -200,6 +202,7 @@ class Schedules:
         return tuple([await self._with_last_failure(schedule) for schedule in await self._list_own()])
 
     async def get(self, schedule_id: str) -> Schedule:
+        """Return one schedule, with the time it fires next."""
         return await self._with_last_failure(await self._stored(schedule_id))
 
     async def _list_own(self) -> tuple[Schedule, ...]:
@@ -253,9 +256,11 @@ class Schedules:
         return schedule
 
     async def pause(self, schedule_id: str) -> Schedule:
+        """Pause a schedule until it is resumed."""
         return await self.change(schedule_id, paused=True)
 
     async def resume(self, schedule_id: str) -> Schedule:
+        """Resume a paused schedule. Runs that would have been due are not made up for."""
         return await self.change(schedule_id, paused=False)
 
     async def remove(self, schedule_id: str) -> None:

@@ -93,6 +93,7 @@ class Webhooks:
             return webhook
 
     async def list(self) -> tuple[Webhook, ...]:
+        """Return all webhooks, by name."""
         stored = await self._host.store.list_webhooks()
         return tuple(hook for hook in stored if self._owner in (None, hook.owner))
 
@@ -139,7 +140,12 @@ class Webhooks:
             return webhook
 
     async def deliver(self, name: str, body: bytes, headers: Iterable[tuple[str, str]]) -> Received | Challenge:
-        """Accept a delivery that is signed, new, and not too large, or refuse it."""
+        """Accept a delivery that is signed, new, and not too large, or refuse it.
+
+        The body is JSON, a form or text of at most 1 MiB. ``SignatureInvalid``: not signed with the secret, over five
+        minutes off, without an id, or for an unknown name. A repeated delivery gets the same answer. Headers that may
+        contain a secret are not stored. Returns a ``Challenge`` for Slack's first request.
+        """
         lowercase: dict[str, str] = {}
         for key, value in headers:
             lowercase.setdefault(key.lower(), value)

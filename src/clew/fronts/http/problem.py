@@ -46,6 +46,8 @@ class BadRequest(e.Invalid):
 
 
 class BodyTooLarge(e.Invalid):
+    """A body over its limit."""
+
     code = "body_too_large"
 
 
@@ -62,6 +64,8 @@ class ServerBusy(e.ClewError):
 
 
 class Unauthorized(e.ClewError):
+    """No token, or an invalid one."""
+
     code = "unauthorized"
 
 
@@ -72,6 +76,8 @@ class ForbiddenHost(e.ClewError):
 
 
 class RateLimited(e.ClewError):
+    """More than 30 requests without a valid token, or unsigned deliveries, in 10 seconds. Others are not delayed."""
+
     code = "rate_limited"
 
 
@@ -80,6 +86,8 @@ class _Missing(e.NotFound):
 
 
 class _WrongMethod(e.Invalid):
+    """The path does not support this method; ``Allow`` lists those it does."""
+
     code = "method_not_allowed"
 
 

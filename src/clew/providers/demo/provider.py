@@ -193,12 +193,21 @@ def _long(request: ModelRequest, ids: _Ids) -> Iterator[Chunk]:
 
 
 _MODELS: Final[dict[str, tuple[int, Callable[[ModelRequest, _Ids], Iterator[Chunk]]]]] = {
+    # A guide: answers questions about clew, and uses tools when asked.
     "tour": (200_000, _tour),
+    # Repeats the prompt, one chunk a word.
     "echo": (8_000, _echo),
+    # The same, with a small window.
     "small": (2_000, _echo),
+    # Each line that starts with ``!`` becomes a tool call, all in one step: ``!read P``, ``!ls P``, ``!bash LINE``,
+    # ``!write P TEXT``, ``!edit P OLD NEW``, ``!task TEXT`` or ``!name {json}``. The next step reports each result.
     "tools": (200_000, _tools),
+    # A reasoning, then as many words as the first number in the prompt, by default 200.
     "long": (200_000, _long),
+    # ``STATUS [TIMES [SECONDS]]`` in the prompt: fails so often before the first chunk, always without a number, and
+    # asks for so many seconds until the next attempt; then repeats the prompt.
     "fail": (200_000, _echo),
+    # A summary of the messages it receives.
     "summary": (200_000, lambda request, ids: _text(summarise(request), ids)),
 }
 """The window and the function of each model, by name."""

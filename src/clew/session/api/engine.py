@@ -241,9 +241,11 @@ class Engine(Operations):
     def scoped(self, owner: str, *, roots: Iterable[str | Path] = ()) -> Engine:
         """Return a view of this engine for one owner, which finds and creates only sessions of that owner.
 
-        Data of other owners is not found. ``roots`` are the folders in which, or below which, these sessions may have
-        their workspaces; without roots they have none. Operations on the whole store, such as a backup, are not
-        available to an owner.
+        An owner is any text of 1 to 256 characters. Subagents, branches, imports and what events start belong to it
+        too; labels, aliases, webhooks, event ids, saved prompts and a folder's rules are its own. Data of other owners
+        is not found. ``roots`` are the folders in which, or below which, these sessions may have their workspaces;
+        without roots they have none. Commands run in a sandbox or not at all. Operations on the whole store, such as a
+        backup, are not available to an owner.
         """
         check_value([owner], "owner")
         if not 1 <= len(owner) <= _MAX_OWNER_CHARS:
@@ -363,15 +365,18 @@ class Engine(Operations):
         self.host.hooks.add(name, hook)
 
     async def backup(self, target: str | Path) -> None:
-        """Write a consistent copy of the store while it is in use."""
+        """Write a consistent copy of the store while it is in use. An existing target is refused, and so is a store in
+        memory."""
         await self.store.backup(Path(target))
 
     async def write_ledger(self, target: str | Path) -> None:
-        """Export sessions, turns, messages, tool calls and events to tables of the same names in a new SQLite file."""
+        """Export sessions, turns, messages, tool calls and events to tables of the same names in a new SQLite file.
+        Only for a ``sqlite:`` store; the command ``clew ledger`` exports any."""
         await self.store.write_ledger(Path(target))
 
     async def rebuild(self, target: str | Path) -> Rebuilt:
-        """Build a new store from the event log alone, and compare it with this one. Requires ``event_log``."""
+        """Build a new store from the event log alone, and compare it with this one. Requires ``event_log``, and a
+        target that does not exist."""
         return await self.store.rebuild(Path(target))
 
     async def join(self, *, stays: bool) -> None:

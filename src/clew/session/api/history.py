@@ -103,7 +103,9 @@ class History(EnginePart):
     ) -> Session:
         """Create a session with a copy of the line up to and including that message.
 
-        ``metadata`` is merged into the copied one; ``start_message_id`` copies only from there.
+        ``metadata`` is merged into the copied one; ``start_message_id`` copies only from there: a user message that
+        begins a turn, or a summary. Rules, queue, permission mode, and the metadata by which events are routed or that
+        says who made the session are not copied. A summary in force stays in force if it kept the message.
         """
         from clew.session.history.branch import Branching
 
@@ -180,7 +182,10 @@ class History(EnginePart):
         return await load_turn_messages(self._store, await self._resolve_turn(turn_id))
 
     async def request(self, turn_id: str, step: int | None = None) -> RequestReport:
-        """Return the request sent to the model at a step, rebuilt and verified by its digest."""
+        """Return the request sent to the model at a step, by default the last one, rebuilt and verified by its digest.
+
+        ``prompt`` has the sections of the system prompt, ``proven`` says whether the digests are equal.
+        """
         from clew.session.history.report import load_request
 
         return await load_request(self._store, await self._resolve_turn(turn_id), step)

@@ -31,7 +31,12 @@ class Permissions(EnginePart):
         return stored_rules(session.permissions, "session", self._host.declared)
 
     async def set_permissions(self, session_id: str, rules: Sequence[Mapping[str, Any]]) -> tuple[Rule, ...]:
-        """Replace the session's own rules. Pending requests are decided again by the new ones."""
+        """Replace the session's own rules. Pending requests are decided again by the new ones.
+
+        A rule is a mapping with ``permission``, ``pattern`` and ``action`` (``allow``, ``deny``, ``ask``). A
+        ``permission`` is ``*``, a tool, ``mcp__SERVER``, ``mcp__SERVER__TOOL``, the start of one and a star, or a
+        capability such as ``fs.write``; an unknown one is refused. ``pinned`` is only for manifests.
+        """
         session = await self._get_session(session_id)
         await self._runtime.rules_service.replace(session.id, rules)
         return await self.permissions(session.id)
@@ -128,7 +133,11 @@ class Permissions(EnginePart):
         return session.workspace_root, session.owner
 
     async def explain_permission(self, session_id: str, tool: str, target: str = "") -> Explanation:
-        """Return the decision about a call: ``action``, ``rule``, ``scope``, and what else was ``considered``."""
+        """Return the decision about a call that was not made: ``action``, ``rule``, ``scope``, and what else was
+        ``considered``.
+
+        ``tool`` is a tool or a capability, ``target`` the path, command line, URL or name it would be given.
+        """
         from clew.permissions.explain import explain
 
         session = await self._get_session(session_id)

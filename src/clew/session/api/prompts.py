@@ -39,7 +39,8 @@ class SavedPrompts(EnginePart):
         return await asyncio.to_thread(_load, self._prompts_folder()) if self._host.config_folder is not None else []
 
     async def save_prompt(self, name: str, text: str) -> SavedPrompt:
-        """Save a text under a name, replacing an existing one."""
+        """Save a text under a name, replacing an existing one. At most 200 prompts of 20,000 characters; names of 1 to
+        40 characters of a-z, 0-9 and ``-``."""
         if _NAME.fullmatch(name) is None:
             raise InvalidInput("a prompt's name is 1 to 40 of a-z, 0-9 and -, and does not start with -")
         check_value(text, "text")

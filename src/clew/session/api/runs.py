@@ -48,12 +48,16 @@ class Runs(EnginePart):
         output: Mapping[str, Any] | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> Submission:
-        """Send a prompt. It is durable when this returns; its run continues in the background.
+        """Send a prompt: text, or a list of ``text`` and ``file`` parts. It is durable when this returns; its run
+        continues in the background.
 
-        On a busy session ``on_busy`` decides: ``queue`` it, ``reject`` it (``SessionBusy``), or ``interrupt`` the
-        active run. ``message_id`` is the client's own id: sending it again changes nothing.
-        ``output`` is a JSON Schema: the answer is a matching value, in a ``data-output`` part, or the turn has failed.
-        ``metadata`` is stored with the message; keys that clew uses are ignored. Both have a limit of 64 KiB.
+        On a busy session, or one that waits for a person, ``on_busy`` decides: ``queue`` it, ``reject`` it
+        (``SessionBusy``), or ``interrupt`` the active run. ``model`` becomes the session's model once it has accepted
+        the conversation; its variant is for this turn, and so is ``agent``. ``message_id`` is the client's own id:
+        sending it again with the same content changes nothing. With ``attended=False`` no person is asked: calls that
+        need approval are denied. ``output`` is a JSON Schema: the answer is a matching value, in a ``data-output``
+        part, or the turn has failed. ``metadata`` is stored with the message; keys that clew uses are ignored. Both
+        have a limit of 64 KiB.
         """
         if message_id is not None:
             ids.check_named_message_id(message_id)
@@ -80,7 +84,8 @@ class Runs(EnginePart):
 
         With ``message_id``, follow the turn of that message: one that has ended is shown as stored, to its end. With
         ``after``, the ``cursor`` of a chunk received before, follow its turn from the next chunk on; where the rest is
-        not known, a ``data-reset`` chunk comes first, then the message from its first part.
+        not known, a ``data-reset`` chunk comes first, then the message from its first part. The stream of a turn
+        continues in its later messages. A viewer more than 50,000 chunks behind is dropped with ``ViewerLagged``.
         """
         from clew.session.api.turn_stream import find_batches
 
@@ -106,10 +111,11 @@ class Runs(EnginePart):
 
     async def continue_turn(self, session_id: str, *, mode: Mode = "on", queue: bool = False) -> Submission:
         """Resume the newest turn after its last complete step, if it has no answer, failed, was aborted or interrupted,
-        or reached a limit. Otherwise start a paused queue.
+        or reached a limit. Otherwise start a paused queue; raises ``NothingToContinue`` if there is neither.
 
-        ``mode="again"`` answers the same prompt again, in a sibling turn. With ``queue`` only a paused queue is
-        started.
+        A step is complete when its model call has ended. Its tool calls are not repeated: one without a result gets an
+        error that says it was interrupted. Text of an incomplete step stays visible and is not sent. ``mode="again"``
+        answers the same prompt again, in a sibling turn. With ``queue`` only a paused queue is started.
         """
         return await self._runtime.continuation.go_on(await self._resolve_session(session_id), mode, queue=queue)
 
@@ -146,10 +152,10 @@ class Runs(EnginePart):
         reason: str | None = None,
         pattern: str | None = None,
     ) -> int:
-        """Answer an approval request; return how many requests of the step are still open.
+        """Answer an approval request; return how many requests of the step are still open, 0 when the run has resumed.
 
-        ``pattern`` is one of the request's offers: the scope of the rule that session and project store. Without it,
-        the rule covers only this call.
+        ``session`` and ``project`` also store a rule. ``pattern`` is one of the request's offers: the scope of that
+        rule. Without it, the rule covers only this call.
         """
         return (await self._answer(session_id, approval_id, decision, reason, pattern)).remaining
 
@@ -214,7 +220,8 @@ class Runs(EnginePart):
             await self._runtime.queue.cancel(session.id, cancelled)
 
     async def edit_queued(self, session_id: str, message_id: str, text: str) -> None:
-        """Replace the text of a queued message. Its files and its position stay."""
+        """Replace the text of a queued message. Its files and its position stay. A message of a trigger cannot be
+        edited."""
         session = await self._get_session(session_id)
         edited = await self._find_queued(session.id, message_id)
         async with self._runtime.sessions.lock(session.id):

@@ -83,8 +83,9 @@ class Sessions(EnginePart):
 
         ``workspace_root`` must be a folder; it is stored as an absolute path without links. The model is the one given,
         else the agent's, else the workspace's (``.clew/config.toml``), else the default. A variant given here applies
-        to the first turn. ``alias`` is the caller's own name for it, accepted wherever an id is. A ``json:`` store
-        needs ``workerId`` and ``workspaceId`` in ``metadata``.
+        to the first turn. ``system_prompt`` is added to the prompt of every turn. ``alias`` is the caller's own name
+        for it, accepted wherever an id is: 1 to 128 printable ASCII characters that do not begin with ``ses_``. A
+        ``json:`` store needs ``workerId`` and ``workspaceId`` in ``metadata``, which has at most 64 KiB as JSON.
         """
         if system_prompt is not None:
             metadata = {**(metadata or {}), "system_prompt": system_prompt}
@@ -117,10 +118,12 @@ class Sessions(EnginePart):
         ephemeral: bool = False,
         pinned: bool = False,
     ) -> SessionList:
-        """Return sessions, newest first. Archived, ephemeral and subagent sessions are left out unless requested; with
-        ``pinned``, all that are not pinned.
+        """Return sessions, newest first: by ``updated_at``, then by id.
 
-        ``workspace`` may be any path of the folder, which need not exist any more.
+        ``limit`` is 1 to 200; ``next_cursor`` of the result is the ``cursor`` of the next page. ``q`` is searched in
+        titles, without regard to case. ``workspace`` may be any path of the folder, which need not exist any more.
+        Archived, ephemeral and subagent sessions are left out unless requested; with ``pinned``, all that are not
+        pinned. No message is read.
         """
         if not 1 <= limit <= 200:
             raise InvalidInput(f"limit must be from 1 to 200, not {limit}")
@@ -147,7 +150,12 @@ class Sessions(EnginePart):
         return SessionList(page.sessions, _format_cursor(page.next), page.unsettled, page.failed)
 
     async def rename_session(self, session_id: str, title: str) -> Session:
-        """Set the session's title; an empty one removes it. Its position in the list stays."""
+        """Set the session's title, of at most 500 characters; an empty one removes it. Its position in the list stays.
+
+        A session without a title gets the first words of its first message, and after its first turn a title from the
+        provider's cheap model, which is tried again after the next two turns. A title that a person set is never
+        replaced.
+        """
         return await self.patch_session(session_id, title=title)
 
     async def archive_session(self, session_id: str, *, archived: bool = True) -> Session:
@@ -211,7 +219,9 @@ class Sessions(EnginePart):
     async def delete_session(self, session_id: str, *, force: bool = False) -> None:
         """Delete the session permanently, with its subagent sessions. Branches of it stay.
 
-        Refused while a run is active, unless ``force``, which aborts it first.
+        Its messages, turns, events, the schedules and webhooks that name it, and its folder of long outputs are
+        deleted, with the files and system prompts that no other session uses. Refused while a run is active, unless
+        ``force``, which aborts it first.
         """
         session = await self._get_session(session_id)
         if not force and await self._is_live(session.id):
@@ -248,8 +258,9 @@ class Sessions(EnginePart):
         """Return the messages of a session, ready for ``useChat``.
 
         ``visible``: the current line, without what a compaction summarised. ``model``: what the next call would send,
-        the summary first. ``all``: every row. ``limit`` takes that many from the end, ``before`` pages back from a
-        message.
+        the summary first, pruned outputs as stubs. ``all``: every row, by time and id. ``limit`` (1 to 500) takes that
+        many from the end, ``before`` pages back from a message. A row that cannot be read is a part of type
+        ``data-damaged``.
         """
         session_id = await self._resolve_session(session_id)
         if view not in ("visible", "all", "model"):
@@ -263,6 +274,7 @@ class Sessions(EnginePart):
         """Return the files that tool calls on the line read and changed, the most recently touched first.
 
         With a ``limit``, only those of that many newest turns; the ``next_cursor`` leads to the turns before them.
+        Files that a shell command touched are not known.
         """
         from clew.session.history.views import load_files
 

@@ -39,8 +39,9 @@ class Transfer(EnginePart):
     ) -> SearchPage:
         """Return messages that contain these words, best match first: of all sessions or one, including hidden ones.
 
-        Every word must occur, the last one may be incomplete; ``"…"`` is a phrase. While much is not indexed yet, as
-        at the first search of a large store, the result is not ``complete``, unless called with ``wait``.
+        Texts, reasoning, tool inputs and outputs are searched. Every word must occur, the last one may be incomplete;
+        ``"…"`` is a phrase. The first search creates the index, which later ones update. While much is not indexed yet,
+        as at the first search of a large store, the result is not ``complete``, unless called with ``wait``.
         """
         within = None if session_id is None else (await self._get_session(session_id)).id
         check_value([q, cursor], "search")
@@ -85,8 +86,9 @@ class Transfer(EnginePart):
         """Import a session from a file that clew exported as ``json``, ``jsonl``, ``canonical-json`` or
         ``canonical-jsonl``, which its content tells; checked like any input, and atomic.
 
-        The folder named in the file is ignored: the session works in ``workspace_root``, or in none. Imports of one
-        owner run one after another, since each needs several times its file in memory.
+        Ids are kept if they are free here, else all are new. The folder named in the file is ignored: the session works
+        in ``workspace_root``, or in none. Rules are not imported; calls that were open are aborted. Imports of one
+        owner run one after another, since each needs up to four times its file in memory.
         """
         from clew.interop.session_file import parse_session
         from clew.session.history import transfer
