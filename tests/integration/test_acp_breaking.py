@@ -340,8 +340,7 @@ async def test_a_command_that_the_editor_may_have_run_is_not_run_again(
 ) -> None:
     """It does not answer in time, or with nothing: that is told. What it refuses to run is run here, and files that it
     does not hand out are read from the disk."""
-    for name in ("editor_terminal", "editor_tools"):
-        monkeypatch.setattr(sys.modules[f"clew.fronts.acp.{name}"], "_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(sys.modules["clew.fronts.acp.editor_tools"], "_TIMEOUT_S", 0.05)
     (tmp_path / "a.txt").write_text("on disk")
     run, editor = call("bash", {"command": "echo ran >> log"}), Editor()
     script = [run, say("a"), run, say("b"), run, call("read", {"path": "a.txt"}), say("c")]
@@ -352,6 +351,8 @@ async def test_a_command_that_the_editor_may_have_run_is_not_run_again(
         session_id = await client.new(tmp_path)
 
         def refuse(_: Any) -> Any:
+            # The request after this one, for a file, is not answered.
+            monkeypatch.setattr(sys.modules["clew.fronts.acp.editor_tools"], "_TIMEOUT_S", 0.05)
             raise Refusal({"code": -32603, "message": "no terminals today"})
 
         for answer, runs in ((None, 0), (lambda _: {}, 0), (refuse, 1)):
