@@ -12,7 +12,7 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 SOURCES = tomllib.loads((ROOT / "tests" / "sources.toml").read_text())
 REASONS = {"heading", "introduction", "rationale", "example", "see also", "open question", "left to the host"}
-DEVIATION = re.compile(r"deviation: docs/deviations\.md#([a-z0-9-]+)")
+DEVIATION = re.compile(r"deviation: tests/deviations\.md#([a-z0-9-]+)")
 
 
 def statements() -> Iterator[tuple[str, dict[str, Any]]]:
@@ -34,7 +34,7 @@ def test_the_ranges_of_each_document_have_no_gap_and_no_overlap() -> None:
 
 
 def test_each_statement_has_tests_or_a_reason() -> None:
-    """The reason is one of the list, or a heading of docs/deviations.md; what the row is about is a few words."""
+    """The reason is one of the list, or a heading of tests/deviations.md; what the row is about is a few words."""
     for number, row in statements():
         assert row.keys() <= {"at", "about", "reason", "tests"}, f"{number}:{row['at']}"
         reason = row.get("reason")
@@ -46,7 +46,7 @@ def test_each_statement_has_tests_or_a_reason() -> None:
 def test_each_deviation_is_explained_in_the_docs_and_each_that_is_explained_is_named_here() -> None:
     """A row of the page is of the statement that its line is in; the anchor is made of the heading above it."""
     explained, anchor, number = set(), "", ""
-    for line in (ROOT / "docs" / "deviations.md").read_text().splitlines():
+    for line in (ROOT / "tests" / "deviations.md").read_text().splitlines():
         if heading := re.fullmatch(r"#+ (.+?)(?: \((\d{3})\))?", line):
             anchor = re.sub(r"[^\w\- ]", "", line.lstrip("# ").lower()).replace(" ", "-")
             number = heading[2] or ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -60,12 +59,12 @@ asyncio.run(run())
 
 
 def test_a_batch_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
-    """By SIGKILL in the middle of the second job. The first is not paid for again, each job has one session."""
+    """In the middle of the second job. The first is not paid for again, each job has one session."""
     command = [sys.executable, "-c", KILLED, str(tmp_path)]
     with subprocess.Popen(command, cwd=Path(__file__).parent, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "the model was called\n"
-        process.send_signal(signal.SIGKILL)
+        process.kill()
     model = ScriptedModel([answer] * 2)
     found, total = asyncio.run(run(tmp_path, model))
     assert verdicts(found) == {"a": 5, "b": 1, "c": 3}
