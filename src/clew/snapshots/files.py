@@ -40,7 +40,7 @@ class NotCovered(Exception):
 
 
 class SavedFile(msgspec.Struct, frozen=True):
-    """What was read of a file. ``status`` is None if it may change without a difference in its times."""
+    """A file as it was read. ``status`` is None if it may change without a difference in its times."""
 
     mode: int
     data: bytes

@@ -151,15 +151,8 @@ class Git:
         """Return the mode and the name of the content of each file in a tree, or of those paths that are there."""
         few = sum(map(len, paths)) < _MAX_ARGUMENT_BYTES
         wanted = set(paths)
-        output = self.run(
-            "--literal-pathspecs",
-            "ls-tree",
-            "-r",
-            "-z",
-            "--full-tree",
-            tree,
-            *(("--", *paths) if few and paths else ()),
-        )
+        only: list[bytes] = [b"--", *paths] if few and paths else []
+        output = self.run("--literal-pathspecs", "ls-tree", "-r", "-z", "--full-tree", tree, *only)
         listed = {}
         for line in output.split(b"\0")[:-1]:
             about, _, path = line.partition(b"\t")
@@ -231,13 +224,20 @@ class Git:
                 path.unlink(missing_ok=True)
 
 
-def finish(process: subprocess.Popen[bytes], input: bytes | None = None, accept: Sequence[int] = (0,)) -> bytes:
+def finish(
+    process: subprocess.Popen[bytes],
+    input: bytes | None = None,
+    accept: Sequence[int] = (0,),
+    timeout_s: float = _TIMEOUT_S,
+) -> bytes:
     """Return the output of a command, or raise :class:`GitFailed` with its message."""
     try:
-        output, errors = process.communicate(input, timeout=_TIMEOUT_S)
-    except BaseException:
-        process.kill()
-        raise
+        output, errors = process.communicate(input, timeout=timeout_s)
+    except subprocess.TimeoutExpired as error:
+        raise SnapshotFailed(f"git did not finish within {timeout_s:g} seconds.") from error
+    finally:
+        if process.poll() is None:
+            process.kill()
     if process.returncode not in accept:
         message = errors.decode(errors="replace").strip()[-500:]
         raise GitFailed(f"git failed with exit code {process.returncode}: {message}")
@@ -276,7 +276,7 @@ class ObjectWriter:
             lines.append(b'M 040000 %b ""\n' % base.encode())
         lines += [b"D %b\n" % _quote(path) for path in removed]
         lines += [b"M %06o %b %b\n" % (mode, name.encode(), _quote(path)) for path, mode, name in changed]
-        lines.append(b'\nls :1 ""\ndone\n')
+        lines.append(b'\n\nls :1 ""\ndone\n')
         failpoint("snapshots.before_tree")
         # Where the pipe is broken, the message of git says more.
         with contextlib.suppress(BrokenPipeError):

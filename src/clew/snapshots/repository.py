@@ -42,7 +42,7 @@ _MAX_TEXT_BYTES: Final = 2 * 1024 * 1024
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """What a workspace may have at most, and the ignored files that are covered."""
+    """The limits of a workspace, and the ignored files that are covered."""
 
     max_files: int = 200_000
     max_bytes: int = 2 * 1024**3
@@ -234,6 +234,7 @@ class Repository:
             del entries[path]
         total = index.total_bytes - sum(size_of(index.entries[path]) for path in gone)
         changed: dict[bytes, tuple[int, str]] = {}
+        lost: set[bytes] = set()
         with Folders(self._workspace) as folders, contextlib.ExitStack() as stack:
             self._check_size(index, gone, fresh, folders)
             writer: ObjectWriter | None = None
@@ -242,6 +243,7 @@ class Repository:
                 before = entries.pop(path, None)
                 total += (0 if file is None else len(file.data)) - (0 if before is None else size_of(before))
                 if file is None:
+                    lost.add(path.rpartition(b"/")[0])
                     if before is not None:
                         gone.add(path)
                     continue
@@ -251,6 +253,9 @@ class Repository:
                     writer = writer or stack.enter_context(ObjectWriter(self._git))
                     writer.add(file.data, name)
                     changed[path] = file.mode, name
+            if lost:
+                lost -= {path.rpartition(b"/")[0] for path in entries} | found.inner | {b""}
+                found.folders += lost
             empty = b"\0".join(sorted(found.folders))
             listed = blob_id(empty) if empty else ""
             tree = index.tree

@@ -19,6 +19,7 @@ from clew.snapshots.git import Git, finish, running
 __all__ = ["IgnoreRules", "Scan", "Skipped", "scan"]
 
 _DOT: Final = ord(".")
+_TIMEOUT_S: Final = 60.0
 _MAX_SKIPPED: Final = 200
 """Paths that are named as not covered; the others are counted."""
 
@@ -42,11 +43,13 @@ class Skipped:
 
 
 class Scan(msgspec.Struct):
-    """What a workspace has: files known already, others that are covered, and folders without a covered file."""
+    """The names in a workspace: files known already, others that are covered, and folders without a covered file."""
 
     present: set[bytes]
     new: list[bytes]
     folders: list[bytes]
+    inner: set[bytes]
+    """Folders that have others."""
     skipped: Skipped
     rules: list[bytes]
     """The ``.gitignore`` files."""
@@ -62,7 +65,7 @@ def scan(
 ) -> Scan:
     """Look through a workspace. ``ignored`` returns those of the files and folders that are; what is known is not asked
     for. ``own`` is clew's own folder, which is left out."""
-    found = Scan(set(), [], [], Skipped(), [])
+    found = Scan(set(), [], [], set(), Skipped(), [])
     level = [b""]
     while level:
         folders: list[tuple[bytes, bool]] = []
@@ -86,8 +89,8 @@ def scan(
                 found.skipped.add(path + b"/", "has clew's own data")
             else:
                 below.append(path)
-                with_content.add(path.rpartition(b"/")[0])
-        found.folders += [folder for folder in level if folder and folder not in with_content]
+                found.inner.add(path.rpartition(b"/")[0])
+        found.folders += [one for one in level if one and one not in with_content and one not in found.inner]
         if len(found.present) + len(found.new) > max_files:
             raise SnapshotsOff(
                 f"Snapshots are off: this workspace has more than {max_files:,} files. "
@@ -140,7 +143,12 @@ def _list(
 def _is_git_name(entry: os.DirEntry[bytes], path: bytes, found: Scan) -> bool:
     """Note a ``.gitignore``; return whether git cannot store this name."""
     name = entry.name
-    if name == b".gitignore":
+    if name == b".gitignore" and not entry.is_dir(follow_symlinks=False):
+        if not (entry.is_symlink() or entry.is_file(follow_symlinks=False)):
+            # git would wait for a writer.
+            raise SnapshotsOff(
+                f"Snapshots are off: {escape_name(path)} is a special file. Remove it to switch them on."
+            )
         found.rules.append(path)
     if name.lower() == b".git":
         if name != path:
@@ -155,8 +163,8 @@ def _is_git_name(entry: os.DirEntry[bytes], path: bytes, found: Scan) -> bool:
 
 
 class IgnoreRules:
-    """What is ignored in a workspace: by its ``.gitignore`` files, by those above it up to the root of its repository,
-    and by the repository's ``info/exclude``. A file that the user's index has is not ignored.
+    """The rules of what is ignored in a workspace: its ``.gitignore`` files, those above it up to the root of its
+    repository, and the repository's ``info/exclude``. A file that the user's index has is not ignored.
 
     ``include`` are patterns of paths that are covered although they are ignored.
     """
@@ -218,7 +226,7 @@ class IgnoreRules:
         # With "./" a colon at the start of a name has no meaning.
         listed = b"".join(b"./%b\0" % path for path in paths)
         with running(self._start("check-ignore", "--no-index", "-z", "--stdin", input=subprocess.PIPE)) as process:
-            output = finish(process, listed, accept=(0, 1))
+            output = finish(process, listed, accept=(0, 1), timeout_s=_TIMEOUT_S)
         return {path.removeprefix(b"./") for path in output.split(b"\0")[:-1]}
 
     def forced(self) -> set[bytes]:
@@ -241,7 +249,8 @@ class IgnoreRules:
             common = _read_rules(os.path.join(self._git_dir, b"commondir")).rstrip(b"\n")
         except OSError:
             common = b"."
-        return os.path.join(self._git_dir, common, b"info", b"exclude")
+        path = os.path.join(self._git_dir, common, b"info", b"exclude")
+        return path if os.path.isfile(path) else os.devnull.encode()
 
     def _start(self, *arguments: str, index: bytes | None = None, input: int | None = None) -> subprocess.Popen[bytes]:
         excludes = [] if self._git_dir is None else [b"-c", b"core.excludesFile=" + self._exclude]
