@@ -271,12 +271,12 @@ class ObjectWriter:
 
     def end(self, base: str, removed: Iterable[bytes], changed: Iterable[tuple[bytes, int, str]]) -> str:
         """Return the tree that equals ``base`` without the removed paths, and with the changed ones."""
-        lines = [b"commit refs/heads/none\nmark :1\ncommitter clew <> 0 +0000\ndata 0\n"]
+        lines = [b"commit refs/heads/none\nmark :1\ncommitter clew <> 0 +0000\ndata 0\n\n"]
         if base != EMPTY_TREE:
             lines.append(b'M 040000 %b ""\n' % base.encode())
         lines += [b"D %b\n" % _quote(path) for path in removed]
         lines += [b"M %06o %b %b\n" % (mode, name.encode(), _quote(path)) for path, mode, name in changed]
-        lines.append(b'\n\nls :1 ""\ndone\n')
+        lines.append(b'\nls :1 ""\ndone\n')
         failpoint("snapshots.before_tree")
         # Where the pipe is broken, the message of git says more.
         with contextlib.suppress(BrokenPipeError):
