@@ -13,6 +13,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections import Counter
@@ -24,12 +25,13 @@ from typing import Final
 from clew.failpoints import arm
 from clew.snapshots.base import SnapshotPoint
 from clew.snapshots.files import unescape_name
+from clew.snapshots.git import Git
 from clew.snapshots.layer import GitSnapshots
 from clew.snapshots.repository import Repository
 from tests.rig.budget import Budget, Outcome
 from tests.rig.workspace_edits import MAX_FILE_BYTES, Edits, Seen, digest_of, observe, raw_state
 
-__all__ = ["ROUNDS", "figure", "run"]
+__all__ = ["ROUNDS", "figure", "main", "run"]
 
 ROUNDS: Final = 1_000
 _TAKE_POINTS: Final = ("before_tree", "after_tree", "before_index", "before_pack_removal")
@@ -98,17 +100,19 @@ class _Round:
     def _check_saved(self, tree: str, seen: Seen, what: str) -> None:
         """Compare a saved tree with an observation, through git's own plumbing."""
         # Reaches into the layer, so that it is not the layer that is asked.
-        git = self._repository._git
+        private = self._repository._git
         name, _, folders = tree.partition("-")
         saved: dict[bytes, tuple[str, bytes, bool]] = {}
-        listed = git.list_tree(name)
-        contents = git.run("cat-file", "--batch", input="".join(f"{blob}\n" for _, blob in listed.values()).encode())
+        listed = private.list_tree(name)
+        contents = private.run(
+            "cat-file", "--batch", input="".join(f"{blob}\n" for _, blob in listed.values()).encode()
+        )
         for path, (mode, _) in listed.items():
             header, _, contents = contents.partition(b"\n")
             size = int(header.split()[2])
             data, contents = contents[:size], contents[size + 1 :]
             saved[path] = ("link" if mode == 0o120000 else "file", data, mode == 0o100755)
-        empty = set(git.run("cat-file", "blob", folders).split(b"\0")) if folders else set()
+        empty = set(private.run("cat-file", "blob", folders).split(b"\0")) if folders else set()
         _compare(saved, seen.files, what)
         if empty != seen.folders:
             raise _Broken(
@@ -205,11 +209,11 @@ class _Round:
         self._counts["copies"] += 1
 
     def _collect(self) -> None:
-        kept = self._states[-2:]
-        self._layer._collect({self._point.workspace: {tree for tree, _ in kept}}, time.time())
-        for tree, seen in kept:
+        newest = self._states[-2:]
+        self._layer._collect({self._point.workspace: {tree for tree, _ in newest}}, time.time())
+        for tree, seen in newest:
             self._check_saved(tree, seen, "collect")
-        self._states = kept
+        self._states = newest
         self._counts["collected"] += 1
 
     def _kill(self, call: Callable[[], object], points: tuple[str, ...]) -> bool:
@@ -224,8 +228,8 @@ class _Round:
 
     @contextlib.contextmanager
     def _git_untouched(self) -> Iterator[None]:
-        git = os.path.join(self._root, b".git")
-        before, environment = digest_of(git), dict(os.environ)
+        user_git = os.path.join(self._root, b".git")
+        before, environment = digest_of(user_git), dict(os.environ)
         mark = self._folder.parent / "pwned-by-user"
         mark.unlink(missing_ok=True)
         if self._random.random() < 0.3:
@@ -235,7 +239,7 @@ class _Round:
         finally:
             os.environ.clear()
             os.environ.update(environment)
-        if digest_of(git) != before:
+        if digest_of(user_git) != before:
             raise _Broken("the user's .git has changed")
         if (self._folder.parent / "pwned").exists() or mark.exists():
             raise _Broken("a program of the workspace was run")
@@ -273,9 +277,9 @@ def _wait(pid: int) -> int:
 def _make_template(folder: Path) -> Path:
     """Make the ``.git`` of a user with hooks and filters that leave a mark."""
     mark = folder / "pwned"
-    git = folder / "template" / ".git"
+    repository = folder / "template"
     quiet = {"check": True, "capture_output": True}
-    subprocess.run(["git", "init", "-q", "--template=", str(git.parent)], **quiet)  # type: ignore[call-overload]
+    subprocess.run(["git", "init", "-q", "--template=", str(repository)], **quiet)  # type: ignore[call-overload]
     # The filters mark another file: the user's own git commands run them, too.
     settings = {
         "filter.evil.clean": f"touch {mark}-by-user; cat",
@@ -288,8 +292,8 @@ def _make_template(folder: Path) -> Path:
         "gc.auto": "0",
     }
     for name, value in settings.items():
-        subprocess.run(["git", "-C", str(git.parent), "config", name, value], **quiet)  # type: ignore[call-overload]
-    return git
+        subprocess.run(["git", "-C", str(repository), "config", name, value], **quiet)  # type: ignore[call-overload]
+    return repository / ".git"
 
 
 def run(budget: Budget) -> Outcome:
@@ -298,6 +302,7 @@ def run(budget: Budget) -> Outcome:
     with tempfile.TemporaryDirectory(prefix="clew-snapshots-", dir=place) as name:
         folder = Path(name).resolve()
         template = _make_template(folder)
+        few, Git.max_packs = Git.max_packs, 3
         for seed in budget.rounds():
             target = folder / str(seed)
             target.mkdir()
@@ -308,7 +313,20 @@ def run(budget: Budget) -> Outcome:
                 outcome.broken.append(f"seed {seed}: {type(error).__name__}: {error}")
             shutil.rmtree(target)
             outcome.counts["rounds"] += 1
+        Git.max_packs = few
     return outcome
+
+
+def main() -> int:
+    """Take a snapshot, or restore one, in a process of its own: ``data workspace [tree expected path...]``."""
+    data, workspace, *order = sys.argv[1:]
+    repository = GitSnapshots(data).open(SnapshotPoint(session_id="ses_x", workspace=workspace))
+    Git.max_packs = 1
+    if order:
+        repository.restore(order[0], order[1], order[2:])
+    else:
+        repository.take()
+    return 0
 
 
 def figure(counts: Counter[str]) -> str:

@@ -50,7 +50,7 @@ class FileChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SnapshotLayer(Protocol):
-    """What a rewind with files needs."""
+    """The operations that a rewind with files needs."""
 
     async def take(self, point: SnapshotPoint) -> SavedTree | None:
         """Save the workspace as it is; None if there is nothing to save. :class:`SnapshotsOff` says that it is off."""

@@ -23,8 +23,6 @@ __all__ = ["EMPTY_TREE", "BlobReader", "Git", "GitFailed", "ObjectWriter", "blob
 EMPTY_TREE: Final = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 
 _TIMEOUT_S: Final = 600.0
-_MAX_PACKS: Final = 32
-"""More packs than this are combined."""
 _MAX_ARGUMENT_BYTES: Final = 60_000
 _CONFIG: Final = b"""[core]
 \trepositoryformatversion = 0
@@ -58,7 +56,7 @@ _CONFIG: Final = b"""[core]
 _ATTRIBUTES: Final = b"* -text -eol -crlf -ident -filter -working-tree-encoding -export-subst !diff !merge\n"
 
 
-class GitFailed(SnapshotFailed, code="snapshot_failed"):
+class GitFailed(Exception):
     """The git program failed; the message is its own."""
 
 
@@ -80,6 +78,9 @@ def blob_id(data: bytes) -> str:
 
 class Git:
     """A private repository, which only this layer writes to."""
+
+    max_packs = 32
+    """More packs than this are combined."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -161,14 +162,6 @@ class Git:
                 listed[path] = int(mode, 8), name.decode()
         return listed
 
-    def bytes_on_disk(self) -> int:
-        total = 0
-        for folder, _, names in os.walk(self.folder):
-            for name in names:
-                with contextlib.suppress(OSError):
-                    total += os.lstat(os.path.join(folder, name)).st_size
-        return total
-
     # packs
 
     @property
@@ -183,11 +176,11 @@ class Git:
     def combine_packs(self) -> None:
         """Combine the small packs once there are many, so that each object is copied a few times at most."""
         packs = self.packs()
-        if len(packs) <= _MAX_PACKS:
+        if len(packs) <= self.max_packs:
             return
         total, count = 0, 0
         for number, pack in enumerate(packs):
-            if number > _MAX_PACKS // 2 and pack.stat().st_size > total:
+            if number > self.max_packs // 2 and pack.stat().st_size > total:
                 break
             total, count = total + pack.stat().st_size, number + 1
         names = b"".join(
@@ -331,7 +324,8 @@ class BlobReader:
 def user_git(folder: str, *arguments: str) -> bytes | None:
     """Run git in a repository of the user, without hooks and monitors; None if it fails."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    environment |= {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+    # A missing object must not be fetched: that may run a program that the repository names.
+    environment |= {"GIT_ALLOW_PROTOCOL": "none", "GIT_NO_LAZY_FETCH": "1", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
     safe = ("-c", f"core.hooksPath={os.devnull}", "-c", "core.fsmonitor=false", "-c", "gc.auto=0")
     ran = subprocess.run(
         [find_git(), "-C", folder, *safe, *arguments],

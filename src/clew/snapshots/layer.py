@@ -8,17 +8,20 @@ import hashlib
 import os
 import pwd
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
-from typing import Final
+from typing import Concatenate, Final, ParamSpec, TypeVar
 
+from clew.errors import SnapshotFailed
 from clew.snapshots.base import FileChange, SavedTree, SnapshotPoint, SnapshotsOff
-from clew.snapshots.git import find_git
+from clew.snapshots.git import EMPTY_TREE, GitFailed, find_git
 from clew.snapshots.repository import Limits, Repository
 
 __all__ = ["GitSnapshots"]
 
+P = ParamSpec("P")
+T = TypeVar("T")
 _GRACE_S: Final = 3_600.0
 """A state saved within this time is not collected: the session that asked for it may not have stored its name yet."""
 
@@ -46,37 +49,37 @@ class GitSnapshots:
 
     async def take(self, point: SnapshotPoint) -> SavedTree | None:
         """Save the workspace as it is; None if its folder does not exist."""
-        return await asyncio.to_thread(self.open(point).take)
+        return await self._run(point, Repository.take)
 
     async def compare(self, point: SnapshotPoint, before: str, after: str | None) -> list[FileChange]:
         """Return the files that differ between two states; without ``after`` the workspace is saved first."""
         if after is None:
             taken = await self.take(point)
-            after = before if taken is None else taken.tree
-        return await asyncio.to_thread(self.open(point).compare, before, after)
+            after = EMPTY_TREE if taken is None else taken.tree
+        return await self._run(point, Repository.compare, before, after)
 
     async def restore(self, point: SnapshotPoint, tree: str, expected: str, paths: Sequence[str]) -> list[str]:
         """Write those paths as they are in ``tree``, and match empty folders; return the paths that were left alone."""
-        return await asyncio.to_thread(self.open(point).restore, tree, expected, paths)
+        return await self._run(point, Repository.restore, tree, expected, paths)
 
     async def diff(self, point: SnapshotPoint, before: str, after: str | None, paths: Sequence[str]) -> dict[str, str]:
         """Return the difference of each of those files as a unified diff."""
         if after is None:
             taken = await self.take(point)
-            after = before if taken is None else taken.tree
-        return await asyncio.to_thread(self.open(point).diff, before, after, paths)
+            after = EMPTY_TREE if taken is None else taken.tree
+        return await self._run(point, Repository.diff, before, after, paths)
 
     async def combine(self, point: SnapshotPoint, base: str, files: Mapping[str, bytes | None]) -> str:
         """Return the tree that equals ``base`` but for those files."""
-        return await asyncio.to_thread(self.open(point).combine, base, files)
+        return await self._run(point, Repository.combine, base, files)
 
     async def read(self, point: SnapshotPoint, tree: str, path: str) -> bytes | None:
         """Return the content of a saved file, the target of a saved link, or None if there is no such path."""
-        return await asyncio.to_thread(self.open(point).read, tree, path)
+        return await self._run(point, Repository.read, tree, path)
 
     async def check_out(self, point: SnapshotPoint, tree: str, folder: str) -> None:
         """Write a saved state into a new folder: a git worktree if the workspace is a repository, else a copy."""
-        await asyncio.to_thread(self.open(point).check_out, tree, folder)
+        await self._run(point, Repository.check_out, tree, folder)
 
     async def collect(self, keep: Mapping[str, AbstractSet[str]]) -> int:
         """Free every saved state that ``keep`` does not name, but for those of the last hour (``grace_s``)."""
@@ -85,6 +88,21 @@ class GitSnapshots:
     async def disk_use(self) -> dict[str, int]:
         """Return the bytes on disk by workspace."""
         return await asyncio.to_thread(lambda: {workspace: _size(folder) for workspace, folder in self._folders()})
+
+    async def _run(
+        self, point: SnapshotPoint, call: Callable[Concatenate[Repository, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Call it in a thread, which goes on to its end if the caller is cancelled."""
+
+        def run() -> T:
+            try:
+                return call(self.open(point), *args, **kwargs)
+            except OSError as error:
+                raise SnapshotFailed(f"Snapshots of {point.workspace} failed: {error.strerror}.") from error
+            except GitFailed as error:
+                raise SnapshotFailed(f"Snapshots of {point.workspace} failed: {error}.") from error
+
+        return await asyncio.to_thread(run)
 
     def open(self, point: SnapshotPoint) -> Repository:
         """Return the repository of a workspace. Raises :class:`SnapshotsOff`."""

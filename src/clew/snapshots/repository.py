@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import re
+import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -107,7 +108,7 @@ class Repository:
         shown = {}
         with self.locked():
             pair = [self._tree(before), self._tree(after)]
-            for path in paths:
+            for path in filter(lambda path: is_safe(unescape_name(path)), paths):
                 output = self._git.run(
                     *("-c", f"core.bigFileThreshold={_MAX_TEXT_BYTES}", "--literal-pathspecs"),
                     *("diff-tree", "-p", "-r", "--no-renames"),
@@ -121,7 +122,8 @@ class Repository:
     def read(self, tree: str, path: str) -> bytes | None:
         with self.locked():
             name = unescape_name(path)
-            found = self._git.list_tree(self._tree(tree), [name]).get(name)
+            saved = self._tree(tree)
+            found = self._git.list_tree(saved, [name]).get(name) if is_safe(name) else None
             return None if found is None else self._git.run("cat-file", "blob", found[1])
 
     def combine(self, base: str, files: Mapping[str, bytes | None]) -> str:
@@ -145,9 +147,12 @@ class Repository:
     def restore(self, tree: str, expected: str, paths: Sequence[str]) -> list[str]:
         named = [unescape_name(path) for path in paths]
         with self.locked():
-            target, before = self._state(tree, named), self._state(expected, named)
+            safe = [path for path in named if is_safe(path)]
+            target, before = self._state(tree, safe), self._state(expected, safe)
             # What a restored file needs to know of its neighbours: which folders have any.
             everything = self._git.list_tree(self._tree(tree))
+            if not os.path.isdir(self._workspace):
+                raise SnapshotFailed("The workspace does not exist any more; create its folder and try again.")
             self._prepare()
             with BlobReader(self._git) as contents:
                 left = writing.restore(
@@ -164,30 +169,34 @@ class Repository:
     def check_out(self, tree: str, folder: str) -> None:
         with self.locked():
             state = self._state(tree)
-            target = Path(folder)
+            target = Path(folder).absolute()
             if os.path.lexists(target) and (target.is_symlink() or not target.is_dir() or any(target.iterdir())):
                 raise SnapshotFailed(f"{folder} is not empty; name a new folder.")
-            if not _add_worktree(os.fsdecode(self._workspace), folder):
+            if not _add_worktree(os.fsdecode(self._workspace), str(target)):
                 target.mkdir(parents=True, exist_ok=True)
             with BlobReader(self._git) as contents:
                 writing.write_new(os.fsencode(target.resolve()), state, contents.read)
 
-    def collect(self, keep: Iterable[str], newer_than: float) -> bool:
-        """Free what no tree in ``keep`` has, nor one that was saved after that time; return whether any is left."""
+    def collect(self, keep: Iterable[str], newer_than: float) -> None:
+        """Free what no tree in ``keep`` has, nor one that was saved after that time."""
         with self.locked():
+            removed = self._folder.with_suffix(".removed")
+            shutil.rmtree(removed, ignore_errors=True)
             if not self.exists:
-                return False
+                return
             recent = self._recent_trees(newer_than)
             wanted = {found[0]: found for one in {*keep, *recent} if (found := _NAME.fullmatch(one))}
             if not wanted:
-                return False
+                # In one step: a killed process leaves nothing that looks like a repository.
+                self._folder.rename(removed)
+                shutil.rmtree(removed)
+                return
             roots = {name for found in wanted.values() for name in found.groups() if name}
             index = read_index(self._git.index)
             roots |= {name for name in (index.tree, index.folders) if name}
             names = sorted(roots - {EMPTY_TREE})
             self._git.keep_only([name for name, there in zip(names, self._git.has(names), strict=True) if there])
             write_private(self._recent, "".join(f"{at} {name}\n" for name, at in recent.items()).encode())
-            return True
 
     # with the lock
 
