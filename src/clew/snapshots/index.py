@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from collections.abc import Iterable, Mapping, Set
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from clew.snapshots.files import SavedFile
-from clew.snapshots.git import EMPTY_TREE, write_private
+from clew.snapshots.git import EMPTY_TREE
 
-__all__ = ["Index", "entry_of", "mode_and_name", "read_index", "size_of", "write_index"]
+__all__ = ["Index", "IndexState", "entry_of", "mode_and_name", "read_index", "size_of", "with_parents"]
 
 _ENTRY: Final = struct.Struct(">10I20sH")
 _HEADER: Final = struct.Struct(">4sII")
@@ -27,22 +28,63 @@ _PADDING: Final = [b"\0" * (8 - rest) for rest in range(8)]
 _WORD: Final = 0xFFFF_FFFF
 
 
-class _State(msgspec.Struct, frozen=True):
-    tree: str
-    folders: str
-    rules: str
-    total_bytes: int
+class IndexState(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """The last saved state, but for its files."""
 
-
-class Index(msgspec.Struct):
-    """The last saved state. ``folders`` names the list of empty folders, ``rules`` is a digest of what is ignored."""
-
-    entries: dict[bytes, bytes] = {}
-    """The fixed part of each entry, by path."""
     tree: str = EMPTY_TREE
     folders: str = ""
+    """The name of the list of empty folders."""
     rules: str = ""
+    """A digest of what is ignored."""
     total_bytes: int = 0
+    user_index: str = ""
+    """How the index of the user's repository looked, and below the ignored files that it has."""
+    forced: list[bytes] = []
+    parents: list[bytes] = []
+    """The folders that have files."""
+
+
+class Index:
+    """The files of the last saved state, by path, each with the offset of its entry, and the rest of the state."""
+
+    def __init__(self, data: bytes = b"", state: IndexState | None = None) -> None:
+        self._data = data
+        self.state = state or IndexState()
+        self.offsets: dict[bytes, int] = {}
+        self._end = 0
+        if not data:
+            return
+        offset = _HEADER.size
+        offsets, find = self.offsets, data.index
+        for _ in range(_HEADER.unpack_from(data)[2]):
+            end = find(0, offset + 62)
+            offsets[data[offset + 62 : end]] = offset
+            offset += (end - offset + 8) & -8
+        self._end = offset
+        self.state = msgspec.msgpack.decode(data[offset + 8 : -20], type=IndexState)
+
+    def entry(self, path: bytes) -> bytes | None:
+        """Return the fixed part of an entry."""
+        offset = self.offsets.get(path)
+        return None if offset is None else self._data[offset : offset + 62]
+
+    def with_changes(self, removed: Set[bytes], updated: Mapping[bytes, bytes], state: IndexState) -> bytes:
+        """Return the file of the next state."""
+        if self._data and not removed and updated.keys() <= self.offsets.keys():
+            # The entries stay where they are.
+            entries = bytearray(self._data[: self._end])
+            for path, entry in updated.items():
+                entries[self.offsets[path] : self.offsets[path] + 62] = entry
+            pieces = [bytes(entries)]
+        else:
+            names = sorted((self.offsets.keys() - removed) | updated.keys())
+            pieces = [_HEADER.pack(b"DIRC", 2, len(names))]
+            for name in names:
+                pieces += updated.get(name) or self.entry(name) or b"", name, _PADDING[(62 + len(name)) % 8]
+            state.parents = sorted(with_parents(name.rpartition(b"/")[0] for name in names))
+        extension = msgspec.msgpack.encode(state)
+        data = b"".join([*pieces, _EXTENSION, len(extension).to_bytes(4), extension])
+        return data + hashlib.sha1(data, usedforsecurity=False).digest()
 
 
 def entry_of(path: bytes, file: SavedFile, name: str) -> bytes:
@@ -56,8 +98,8 @@ def entry_of(path: bytes, file: SavedFile, name: str) -> bytes:
     return _ENTRY.pack(*fields, bytes.fromhex(name), min(len(path), 0xFFF))
 
 
-def size_of(entry: bytes) -> int:
-    return int.from_bytes(entry[36:40])
+def size_of(entry: bytes | None) -> int:
+    return 0 if entry is None else int.from_bytes(entry[36:40])
 
 
 def mode_and_name(entry: bytes) -> tuple[int, str]:
@@ -71,25 +113,16 @@ def read_index(path: Path) -> Index:
         data = path.read_bytes()
         if hashlib.sha1(data[:-20], usedforsecurity=False).digest() != data[-20:]:
             return Index()
-        _, _, count = _HEADER.unpack_from(data)
-        entries = {}
-        offset = _HEADER.size
-        for _ in range(count):
-            start, offset = offset, data.index(0, offset + _ENTRY.size)
-            entries[data[start + 62 : offset]] = data[start : start + 62]
-            offset = start + (offset - start + 8 & ~7)
-        state = msgspec.json.decode(data[offset + 8 : -20], type=_State)
-    except (FileNotFoundError, ValueError, struct.error):
+        return Index(data)
+    except (FileNotFoundError, ValueError, struct.error, msgspec.DecodeError):
         return Index()
-    return Index(entries, state.tree, state.folders, state.rules, state.total_bytes)
 
 
-def write_index(path: Path, index: Index) -> None:
-    state = msgspec.json.encode(_State(index.tree, index.folders, index.rules, index.total_bytes))
-    pieces = [_HEADER.pack(b"DIRC", 2, len(index.entries))]
-    entries = index.entries
-    for name in sorted(entries):
-        pieces += entries[name], name, _PADDING[(62 + len(name)) % 8]
-    pieces += _EXTENSION, len(state).to_bytes(4), state
-    data = b"".join(pieces)
-    write_private(path, data + hashlib.sha1(data, usedforsecurity=False).digest())
+def with_parents(folders: Iterable[bytes]) -> set[bytes]:
+    """Return the folders and those above them, without the root."""
+    found: set[bytes] = set()
+    for folder in set(folders):
+        while folder and folder not in found:
+            found.add(folder)
+            folder = folder.rpartition(b"/")[0]
+    return found

@@ -8,7 +8,8 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Final
 
@@ -31,7 +32,7 @@ from clew.snapshots.git import (
     user_git,
     write_private,
 )
-from clew.snapshots.index import Index, entry_of, mode_and_name, read_index, size_of, write_index
+from clew.snapshots.index import Index, IndexState, entry_of, mode_and_name, read_index, size_of
 from clew.snapshots.scan import IgnoreRules, Scan, Skipped, scan
 
 __all__ = ["Limits", "Repository"]
@@ -193,7 +194,7 @@ class Repository:
                 return
             roots = {name for found in wanted.values() for name in found.groups() if name}
             index = read_index(self._git.index)
-            roots |= {name for name in (index.tree, index.folders) if name}
+            roots |= {name for name in (index.state.tree, index.state.folders) if name}
             names = sorted(roots - {EMPTY_TREE})
             self._git.keep_only([name for name, there in zip(names, self._git.has(names), strict=True) if there])
             write_private(self._recent, "".join(f"{at} {name}\n" for name, at in recent.items()).encode())
@@ -207,84 +208,79 @@ class Repository:
         writing.remove_leftovers(self._workspace, self._journal)
 
     def _take(self, index: Index) -> SavedTree:
-        if index.entries and not all(self._git.has([index.tree])):
+        if index.offsets and not all(self._git.has([index.state.tree])):
             index = Index()
-        limits = self._limits
-        ignore = IgnoreRules(self._git, self._workspace, limits.include)
+        known = index.offsets.keys()
         command = ("diff-files", "--raw", "-z", "--ignore-submodules=none")
         # git compares the known files while names are listed here.
-        with running(self._git.start("-C", self._workspace, *command, work_tree=self._workspace)) as process, ignore:
-            found = self._scan(index, ignore, index.entries)
-            rules = ignore.digest(found.rules, limits.max_file_bytes)
-            if index.entries and rules != index.rules:
-                found = self._scan(index, ignore, {})
-                rules = ignore.digest(found.rules, limits.max_file_bytes)
-            output = finish(process) if index.entries else b""
+        with running(self._git.start("-C", self._workspace, *command, work_tree=self._workspace)) as process:
+            state = IndexState(parents=index.state.parents)
+            found = self._scan(state, index, known, set(index.state.parents))
+            if known and state.rules != index.state.rules:
+                found = self._scan(state, Index(), (), ())
+            output = finish(process) if known else b""
         covered = found.present.union(found.new)
-        removed = index.entries.keys() - covered
-        read_again = {path for path in output.split(b"\0")[1::2] if path in covered}
-        fresh = sorted(read_again.union(path for path in found.new if path not in index.entries))
-        return self._save(index, fresh, removed, found, rules)
+        read_again = covered.intersection(output.split(b"\0")[1::2])
+        fresh = sorted(read_again.union(path for path in found.new if path not in known))
+        return self._save(index, state, fresh, known - covered, found)
 
-    def _scan(self, index: Index, ignore: IgnoreRules, known: Mapping[bytes, bytes]) -> Scan:
-        folders: set[bytes] = set()
-        for folder in {path.rpartition(b"/")[0] for path in known}:
-            while folder and folder not in folders:
-                folders.add(folder)
-                folder = folder.rpartition(b"/")[0]
-        own = os.fsencode(self._folder.parent)
-        return scan(self._workspace, known, folders, ignore.ignored, own, self._limits.max_files)
+    def _scan(self, state: IndexState, index: Index, known: Container[bytes], known_folders: Container[bytes]) -> Scan:
+        limits = self._limits
+        forced = (index.state.user_index, index.state.forced)
+        with IgnoreRules(self._git, self._workspace, limits.include, forced) as ignore:
+            own = os.fsencode(self._folder.parent)
+            found = scan(self._workspace, known, known_folders, ignore.ignored, own, limits.max_files)
+            state.rules = ignore.digest(found.rules, limits.max_file_bytes)
+            state.user_index, state.forced = ignore.user_index, sorted(ignore.forced())
+        return found
 
-    def _save(self, index: Index, fresh: list[bytes], removed: Iterable[bytes], found: Scan, rules: str) -> SavedTree:
+    def _save(
+        self, index: Index, state: IndexState, fresh: list[bytes], gone: AbstractSet[bytes], found: Scan
+    ) -> SavedTree:
         """Read the files that are new or may have changed, and write the tree and the index."""
-        entries = dict(index.entries)
-        gone = set(removed)
-        for path in gone:
-            del entries[path]
-        total = index.total_bytes - sum(size_of(index.entries[path]) for path in gone)
+        removed = set(gone)
+        updated: dict[bytes, bytes] = {}
         changed: dict[bytes, tuple[int, str]] = {}
-        lost: set[bytes] = set()
         with Folders(self._workspace) as folders, contextlib.ExitStack() as stack:
-            self._check_size(index, gone, fresh, folders)
+            remaining = index.state.total_bytes - sum(size_of(index.entry(path)) for path in {*gone, *fresh})
+            self._check_size(remaining, fresh, folders)
             writer: ObjectWriter | None = None
             for path in fresh:
                 file = _read(folders, path, self._limits.max_file_bytes, found.skipped)
-                before = entries.pop(path, None)
-                total += (0 if file is None else len(file.data)) - (0 if before is None else size_of(before))
                 if file is None:
-                    lost.add(path.rpartition(b"/")[0])
-                    if before is not None:
-                        gone.add(path)
+                    removed.add(path)
                     continue
                 name = blob_id(file.data)
-                entries[path] = entry_of(path, file, name)
+                before, entry = index.entry(path), entry_of(path, file, name)
+                remaining += len(file.data)
                 if before is None or mode_and_name(before) != (file.mode, name):
                     writer = writer or stack.enter_context(ObjectWriter(self._git))
                     writer.add(file.data, name)
                     changed[path] = file.mode, name
-            if lost:
-                lost -= {path.rpartition(b"/")[0] for path in entries} | found.inner | {b""}
-                found.folders += lost
+                if entry != before:
+                    updated[path] = entry
+            state.total_bytes = remaining
+            if lost := {path.rpartition(b"/")[0] for path in removed.intersection(fresh)}:
+                # Their folders may have no other file.
+                names = (index.offsets.keys() - removed) | updated.keys()
+                found.folders += lost - {name.rpartition(b"/")[0] for name in names} - found.inner - {b""}
+            removed &= index.offsets.keys()
             empty = b"\0".join(sorted(found.folders))
-            listed = blob_id(empty) if empty else ""
-            tree = index.tree
-            if gone or changed or listed != index.folders:
+            state.folders, state.tree = blob_id(empty) if empty else "", index.state.tree
+            if removed or changed or state.folders != index.state.folders:
                 writer = writer or stack.enter_context(ObjectWriter(self._git))
                 _write_folders(writer, sorted(found.folders))
-                gone.update(path for path in changed if path in index.entries)
-                tree = writer.end(tree, sorted(gone), ((path, *value) for path, value in changed.items()))
+                replaced = removed.union(path for path in changed if path in index.offsets)
+                state.tree = writer.end(state.tree, sorted(replaced), ((path, *one) for path, one in changed.items()))
         failpoint("snapshots.before_index")
-        if (entries, rules, tree, listed) != (index.entries, index.rules, index.tree, index.folders):
-            write_index(self._git.index, Index(entries, tree, listed, rules, total))
-        name = self._remember(tree, listed)
+        if removed or updated or state != index.state:
+            write_private(self._git.index, index.with_changes(removed, updated, state))
+        name = self._remember(state.tree, state.folders)
         self._git.combine_packs()
         return SavedTree(name, found.skipped.listed())
 
-    def _check_size(self, index: Index, gone: set[bytes], fresh: Sequence[bytes], folders: Folders) -> None:
+    def _check_size(self, total: int, fresh: Sequence[bytes], folders: Folders) -> None:
         """Raise :class:`SnapshotsOff` if the workspace is too large, before anything is stored."""
-        total = index.total_bytes - sum(
-            size_of(index.entries[path]) for path in {*gone, *fresh} if path in index.entries
-        )
         for path in fresh:
             with contextlib.suppress(OSError):
                 status = folders.status(path)

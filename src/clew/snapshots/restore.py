@@ -6,7 +6,7 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -16,6 +16,7 @@ from clew.failpoints import failpoint
 from clew.ids import random_name
 from clew.snapshots.files import EXECUTABLE, LINK, Folders, NotCovered, escape_name, is_safe
 from clew.snapshots.git import blob_id, write_private
+from clew.snapshots.index import with_parents
 
 __all__ = ["State", "remove_leftovers", "restore", "write_new"]
 
@@ -49,7 +50,7 @@ def restore(
     """
     left = [path for path in paths if not is_safe(path)]
     safe = sorted({path for path in paths if is_safe(path)})
-    needed = set(_with_parents([*target.folders, *map(_parent, target.files)]))
+    needed = with_parents([*target.folders, *map(_parent, target.files)])
     token = b".clew-" + random_name().encode()
     temporary = {
         path: os.path.join(_parent(path), token + b"-%d" % n) for n, path in enumerate(safe) if path in target.files
@@ -196,12 +197,3 @@ _NOT_OURS = frozenset(
 
 def _parent(path: bytes) -> bytes:
     return path.rpartition(b"/")[0]
-
-
-def _with_parents(folders: Iterable[bytes]) -> Iterator[bytes]:
-    seen = set()
-    for folder in folders:
-        while folder and folder not in seen:
-            seen.add(folder)
-            yield folder
-            folder = _parent(folder)

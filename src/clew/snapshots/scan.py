@@ -7,6 +7,7 @@ import hashlib
 import os
 import re
 import subprocess
+import time
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Final
 
@@ -15,10 +16,12 @@ import msgspec
 from clew.snapshots.base import SnapshotsOff
 from clew.snapshots.files import escape_name
 from clew.snapshots.git import Git, finish, running
+from clew.snapshots.index import with_parents
 
 __all__ = ["IgnoreRules", "Scan", "Skipped", "scan"]
 
 _DOT: Final = ord(".")
+_SETTLED_NS: Final = 2_000_000_000
 _TIMEOUT_S: Final = 60.0
 _MAX_SKIPPED: Final = 200
 """Paths that are named as not covered; the others are counted."""
@@ -169,21 +172,33 @@ class IgnoreRules:
     ``include`` are patterns of paths that are covered although they are ignored.
     """
 
-    def __init__(self, git: Git, workspace: bytes, include: Sequence[str]) -> None:
+    def __init__(self, git: Git, workspace: bytes, include: Sequence[str], known: tuple[str, list[bytes]]) -> None:
+        """``known`` are the ignored files that the user's index had, and how it looked."""
         self._git = git
         self._workspace = workspace
+        self._known = known
         self._include = [(pattern, _compile(pattern)) for pattern in include]
         self._top, self._git_dir = _find_repository(workspace)
         self._listing: subprocess.Popen[bytes] | None = None
         self._forced: set[bytes] | None = None
+        self.user_index = ""
         if self._top not in (None, workspace) and self._matching([os.path.join(b"..", os.path.basename(workspace))]):
             # That repository has nothing to do with this folder: one for the settings in a home folder, for example.
             self._top, self._git_dir = None, None
 
     def __enter__(self) -> IgnoreRules:
-        """Ask for the files of the user's index, which :meth:`forced` returns."""
+        """Ask for the files of the user's index, which :meth:`forced` returns, unless it looks as it did."""
         index = None if self._git_dir is None else os.path.join(self._git_dir, b"index")
-        if index is not None and os.path.isfile(index):
+        if index is None or not os.path.isfile(index):
+            self._forced = set()
+            return self
+        status = os.stat(index)
+        # One that has just changed may change again without a difference.
+        if max(status.st_mtime_ns, status.st_ctime_ns) < time.time_ns() - _SETTLED_NS:
+            self.user_index = f"{status.st_ino} {status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
+        if self.user_index and self.user_index == self._known[0]:
+            self._forced = set(self._known[1])
+        else:
             self._listing = self._start("ls-files", "-z", "-c", "-i", "--exclude-standard", index=index)
         return self
 
@@ -234,11 +249,7 @@ class IgnoreRules:
         if self._forced is None:
             # An index that this git cannot read counts for nothing.
             output = b"" if self._listing is None else finish(self._listing, accept=(0, 128))
-            self._forced = set()
-            for path in output.split(b"\0")[:-1]:
-                while path and path not in self._forced:
-                    self._forced.add(path)
-                    path = path.rpartition(b"/")[0]
+            self._forced = with_parents(output.split(b"\0")[:-1])
         return self._forced
 
     @property
