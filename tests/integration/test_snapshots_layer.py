@@ -301,6 +301,18 @@ async def test_what_was_changed_by_another_hand_is_left_alone(ws: Workspace) -> 
     }
 
 
+@pytest.mark.rule("WR-1")
+async def test_a_file_takes_the_place_of_a_folder_that_had_empty_folders(ws: Workspace) -> None:
+    """Found by the campaign: the empty ones went too late."""
+    ws.write({"x": b"file"})
+    first, seen = await ws.take(), observe(os.fsencode(ws.root))
+    (ws.root / "x").unlink()
+    ws.write({"x/file": b"1"})
+    (ws.root / "x/empty/below").mkdir(parents=True)
+    assert await ws.restore(first) == []
+    assert observe(os.fsencode(ws.root)) == seen
+
+
 @pytest.mark.rule("WR-7")
 async def test_nothing_is_written_through_a_link_into_git_or_outside(ws: Workspace, tmp_path: Path) -> None:
     """A folder that became a link is left alone, and so is a path that leads elsewhere."""
@@ -415,6 +427,16 @@ async def test_what_no_session_names_is_freed(ws: Workspace, tmp_path: Path) -> 
     assert await ws.layer.collect({}) > 90_000
     assert await ws.layer.disk_use() == {}
     assert (await ws.take()).tree == second.tree
+
+
+@pytest.mark.rule("WR-1")
+async def test_an_empty_workspace_is_saved_too(ws: Workspace) -> None:
+    """Found by the campaign: git wants another line where nothing changes."""
+    empty = await ws.take()
+    (ws.root / "folder").mkdir()
+    assert (await ws.take()).tree != empty.tree
+    assert await ws.restore(empty) == []
+    assert list(ws.root.iterdir()) == []
 
 
 @pytest.mark.rule("WR-6")

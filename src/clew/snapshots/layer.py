@@ -121,10 +121,17 @@ class GitSnapshots:
 
     def _collect(self, keep: Mapping[str, AbstractSet[str]], newer_than: float) -> int:
         freed = 0
+        failed: Exception | None = None
         for workspace, folder in self._folders():
             before = _size(folder)
-            self._repository(workspace).collect(keep.get(workspace, frozenset()), newer_than)
+            try:
+                self._repository(workspace).collect(keep.get(workspace, frozenset()), newer_than)
+            except (OSError, GitFailed) as error:
+                # The others are collected all the same.
+                failed = error
             freed += before - _size(folder)
+        if failed is not None:
+            raise SnapshotFailed(f"Not all snapshots could be collected: {failed}.") from failed
         return freed
 
 

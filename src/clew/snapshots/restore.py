@@ -7,7 +7,10 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from io import FileIO
 from pathlib import Path
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -20,19 +23,50 @@ from clew.snapshots.index import with_parents
 
 __all__ = ["State", "remove_leftovers", "restore", "write_new"]
 
-Files = Mapping[bytes, tuple[int, str]]
-"""The mode and the name of the content of each path."""
+_BATCH: Final = 128
+_SYNCS_AT_ONCE: Final = 16
+"""The file system writes many at once in hardly more time than one."""
+Entry = tuple[int, str]
+"""The mode of a file, and the name of its content."""
 
 
 class State(msgspec.Struct, frozen=True):
     """Files and empty folders."""
 
-    files: Files
+    files: Mapping[bytes, Entry]
     folders: frozenset[bytes]
 
 
+class _Step(NamedTuple):
+    """A path that is written, and its temporary name."""
+
+    path: bytes
+    wanted: Entry
+    expected: Entry | None
+    temporary: bytes
+
+
 class _Obstacle(Exception):
-    """Something that is not covered is in the way."""
+    """Something that is not covered, or that another hand changed, is in the way."""
+
+
+class _Allowed:
+    """A block that handles one path: an obstacle means that it is left alone, another error ends the restore."""
+
+    def __init__(self, path: bytes) -> None:
+        self._path = path
+        self.passed = True
+
+    def __enter__(self) -> _Allowed:
+        return self
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> bool:
+        if isinstance(error, _Obstacle) or (isinstance(error, OSError) and error.errno in _NOT_OURS):
+            self.passed = False
+            return True
+        if isinstance(error, OSError):
+            raise SnapshotFailed(f"{escape_name(self._path)} could not be restored: {error.strerror}.") from error
+        return False
 
 
 def restore(
@@ -58,17 +92,15 @@ def restore(
     write_private(journal, b"\0".join(temporary.values()))
     with Folders(root) as folders:
         writer = _Writer(folders, needed, max_bytes)
-        # Files that go make room for folders of their name, and the other way round.
-        for deleting in (True, False):
-            for path in reversed(safe) if deleting else safe:
-                wanted = target.files.get(path)
-                if deleting != (wanted is None):
-                    continue
-                try:
-                    writer.step(path, wanted, expected.files.get(path), temporary.get(path), content)
-                except _Obstacle:
-                    left.append(path)
-        writer.match_folders(target.folders - expected.folders, expected.folders - target.folders)
+        # Files and folders that go make room for others of their names.
+        going = [path for path in reversed(safe) if path not in target.files]
+        left += [path for path in going if not writer.delete(path, expected.files.get(path))]
+        writer.remove_folders(expected.folders - target.folders)
+        steps = [_Step(path, target.files[path], expected.files.get(path), temporary[path]) for path in temporary]
+        with ThreadPoolExecutor(_SYNCS_AT_ONCE) as threads:
+            for first in range(0, len(steps), _BATCH):
+                left += writer.write(steps[first : first + _BATCH], content, threads)
+        writer.make_folders(target.folders - expected.folders)
     journal.unlink(missing_ok=True)
     return sorted(left)
 
@@ -92,7 +124,9 @@ def write_new(root: bytes, target: State, content: Callable[[str], bytes]) -> No
     with Folders(root) as folders:
         for path, (mode, name) in sorted(target.files.items()):
             folder, _, last = path.rpartition(b"/")
-            _write(folders.open(folder, make=True), last, mode, content(name), None, sync=False)
+            file = _write(folders.open(folder, make=True), last, mode, content(name), None)
+            with file or contextlib.nullcontext():
+                pass
         for folder in sorted(target.folders):
             folders.open(folder, make=True)
 
@@ -103,61 +137,75 @@ class _Writer:
         self._needed = needed
         self._max_bytes = max_bytes
 
-    def step(
-        self,
-        path: bytes,
-        wanted: tuple[int, str] | None,
-        expected: tuple[int, str] | None,
-        temporary: bytes | None,
-        content: Callable[[str], bytes],
-    ) -> None:
-        present = self._present(path)
-        if present not in (wanted, expected):
-            raise _Obstacle
-        try:
-            if wanted is None:
-                if present is not None:
-                    failpoint("snapshots.before_delete")
-                    os.unlink(path.rpartition(b"/")[2], dir_fd=self._folders.open(_parent(path)))
-                self._prune(_parent(path))
-            elif present != wanted:
-                assert temporary is not None
-                self._replace(path, wanted[0], content(wanted[1]), temporary)
-        except OSError as error:
-            if error.errno in _NOT_OURS:
-                raise _Obstacle from error
-            raise SnapshotFailed(f"{escape_name(path)} could not be restored: {error.strerror}.") from error
+    def delete(self, path: bytes, expected: Entry | None) -> bool:
+        """Delete a file and the folders that are empty without it; return False if it was left alone."""
+        with _Allowed(path) as allowed:
+            if (present := self._present(path)) is not None:
+                if present != expected:
+                    return False
+                failpoint("snapshots.before_delete")
+                os.unlink(path.rpartition(b"/")[2], dir_fd=self._folders.open(_parent(path)))
+            self._prune(_parent(path))
+        return allowed.passed
 
-    def match_folders(self, wanted: Iterable[bytes], unwanted: Iterable[bytes]) -> None:
+    def write(
+        self, steps: Sequence[_Step], content: Callable[[str], bytes], threads: ThreadPoolExecutor
+    ) -> list[bytes]:
+        """Write files and links, all to the disk before one takes its place; return those that were left alone."""
+        left, written = [], []
+        with contextlib.ExitStack() as stack:
+            for step in steps:
+                with _Allowed(step.path) as allowed:
+                    if self._is_to_be_written(step):
+                        folder = self._folders.open(_parent(step.path), make=True)
+                        name, before = step.temporary.rpartition(b"/")[2], self._folders.status(step.path)
+                        file = _write(folder, name, step.wanted[0], content(step.wanted[1]), before)
+                        written.append((step, None if file is None else stack.enter_context(file)))
+                if not allowed.passed:
+                    left.append(step.path)
+            list(threads.map(os.fsync, [file.fileno() for _, file in written if file is not None]))
+        for step, _ in written:
+            with _Allowed(step.path) as allowed:
+                # Once more: another hand may have been there while it was written.
+                if self._is_to_be_written(step):
+                    failpoint("snapshots.before_rename")
+                    self._rename(step)
+                    failpoint("snapshots.after_rename")
+            if not allowed.passed:
+                left.append(step.path)
+                with contextlib.suppress(OSError):
+                    os.unlink(step.temporary.rpartition(b"/")[2], dir_fd=self._folders.open(_parent(step.path)))
+        return left
+
+    def _is_to_be_written(self, step: _Step) -> bool:
+        present = self._present(step.path)
+        if present not in (step.wanted, step.expected):
+            raise _Obstacle
+        return present != step.wanted
+
+    def _rename(self, step: _Step) -> None:
+        folder, name = self._folders.open(_parent(step.path)), step.path.rpartition(b"/")[2]
+        before = self._folders.status(step.path)
+        if before is not None and stat.S_ISDIR(before.st_mode):
+            os.rmdir(name, dir_fd=folder)
+        os.rename(step.temporary.rpartition(b"/")[2], name, src_dir_fd=folder, dst_dir_fd=folder)
+
+    def remove_folders(self, unwanted: Iterable[bytes]) -> None:
+        for folder in sorted(filter(is_safe, unwanted), reverse=True):
+            with contextlib.suppress(OSError):
+                self._prune(folder)
+
+    def make_folders(self, wanted: Iterable[bytes]) -> None:
         for folder in sorted(filter(is_safe, wanted)):
             with contextlib.suppress(OSError):
                 self._folders.open(folder, make=True)
-        for folder in sorted(filter(is_safe, unwanted), reverse=True):
-            self._prune(folder)
 
-    def _present(self, path: bytes) -> tuple[int, str] | None:
+    def _present(self, path: bytes) -> Entry | None:
         try:
             file = self._folders.read(path, self._max_bytes)
         except NotCovered as reason:
             raise _Obstacle from reason
         return None if file is None else (file.mode, blob_id(file.data))
-
-    def _replace(self, path: bytes, mode: int, data: bytes, temporary: bytes) -> None:
-        folder = self._folders.open(_parent(path), make=True)
-        name, new = path.rpartition(b"/")[2], temporary.rpartition(b"/")[2]
-        before = self._folders.status(path)
-        if before is not None and stat.S_ISDIR(before.st_mode):
-            os.rmdir(name, dir_fd=folder)
-            before = None
-        try:
-            _write(folder, new, mode, data, before, sync=True)
-            failpoint("snapshots.before_rename")
-            os.rename(new, name, src_dir_fd=folder, dst_dir_fd=folder)
-        except OSError:
-            with contextlib.suppress(OSError):
-                os.unlink(new, dir_fd=folder)
-            raise
-        failpoint("snapshots.after_rename")
 
     def _prune(self, folder: bytes) -> None:
         """Remove a folder, and those above it, that are empty and not part of the target."""
@@ -172,12 +220,16 @@ class _Writer:
             folder = above
 
 
-def _write(folder: int, name: bytes, mode: int, data: bytes, before: os.stat_result | None, *, sync: bool) -> None:
+def _write(
+    folder: int, name: bytes, mode: int, data: bytes, before: os.stat_result | None
+) -> contextlib.closing[FileIO] | None:
+    """Make a file, and return it open, or a link."""
     if mode == LINK:
         os.symlink(data, name, dir_fd=folder)
-        return
+        return None
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    with open(os.open(name, flags, 0o777 if mode == EXECUTABLE else 0o666, dir_fd=folder), "wb", buffering=0) as file:
+    file = FileIO(os.open(name, flags, 0o777 if mode == EXECUTABLE else 0o666, dir_fd=folder), "wb")
+    try:
         view = memoryview(data)
         while view:
             view = view[file.write(view) or 0 :]
@@ -185,8 +237,10 @@ def _write(folder: int, name: bytes, mode: int, data: bytes, before: os.stat_res
             # Who may read and write it stays; who may read it may execute it.
             readers = before.st_mode & 0o666
             os.fchmod(file.fileno(), readers | (readers >> 2 & 0o111 | 0o100 if mode == EXECUTABLE else 0))
-        if sync:
-            os.fsync(file.fileno())
+    except BaseException:
+        file.close()
+        raise
+    return contextlib.closing(file)
 
 
 _NOT_OURS = frozenset(
