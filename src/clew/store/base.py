@@ -38,6 +38,7 @@ from clew.transcript.portable import Blob
 from clew.transcript.pruned import Pruned
 from clew.transcript.session import Session, SessionState
 from clew.transcript.turn import Step, Tree, Turn
+from clew.transcript.workspace_snapshot import WorkspaceSnapshot
 from clew.triggers.values.ledger import Direction, EventPage, EventQuery, LedgerEvent
 from clew.triggers.values.routing import RouteKind
 from clew.triggers.values.schedule import Schedule
@@ -202,6 +203,22 @@ class Conversations(Protocol):
 
     async def open_model_calls(self, session_id: str | None = None) -> tuple[ModelCall, ...]:
         """Return model calls that have not ended, of one session or of all, by (asked_at, id)."""
+        ...
+
+    async def load_snapshots(self, session_id: str) -> tuple[WorkspaceSnapshot, ...]:
+        """Return the snapshots of the session's workspace, by (created_at, id)."""
+        ...
+
+    async def load_workspace_snapshots(self, workspace: str, since: int) -> tuple[WorkspaceSnapshot, ...]:
+        """Return the snapshots of a workspace from that time on, of every session, by (created_at, id)."""
+        ...
+
+    async def open_snapshots(self) -> tuple[WorkspaceSnapshot, ...]:
+        """Return the snapshots that are being taken, and the restores that are under way, of every session."""
+        ...
+
+    async def load_snapshot_trees(self) -> dict[str, set[str]]:
+        """Return the saved states that rows name, by workspace."""
         ...
 
     async def load_pruned(self, session_id: str, messages: Collection[str] | None = None) -> tuple[Pruned, ...]:

@@ -22,6 +22,7 @@ from clew.transcript.session import Model, Session
 from clew.transcript.turn import MoveReason, Step, Turn
 from clew.transcript.turn_state import TurnStatus
 from clew.transcript.usage import Usage
+from clew.transcript.workspace_snapshot import WorkspaceSnapshot
 from clew.triggers.values.ledger import Direction, LedgerEvent
 from clew.triggers.values.routing import RouteKind
 from clew.triggers.values.schedule import Schedule
@@ -320,6 +321,12 @@ class PutCall(Write, frozen=True):
     """
 
     call: ModelCall
+
+
+class PutSnapshot(Write, frozen=True):
+    """Store or replace the row of a saved state of the session's workspace."""
+
+    snapshot: WorkspaceSnapshot
 
 
 class AddPruned(Write, frozen=True):

@@ -18,6 +18,7 @@ from clew.transcript.pruned import Pruned
 from clew.transcript.session import Session, SessionState, Spend
 from clew.transcript.spend import add_costs
 from clew.transcript.turn import HeadMove, Step, Tree, Turn
+from clew.transcript.workspace_snapshot import WorkspaceSnapshot
 
 __all__ = ["ABSENT", "Entries", "OwnIds", "SessionValue"]
 
@@ -46,6 +47,7 @@ class SessionValue(msgspec.Struct, eq=True):
     blobs: dict[str, None] = {}
     pruned: dict[tuple[int, str, int], Pruned] = {}
     calls: dict[str, ModelCall] = {}
+    snapshots: dict[str, WorkspaceSnapshot] = {}
 
     @classmethod
     def of(cls, session: Session) -> SessionValue:
@@ -107,6 +109,7 @@ class OwnIds:
 
     def apply(self, value: SessionValue) -> None:
         """Rename everything in a session."""
+        value.snapshots = {}  # the saved states belong to the original
         sound = {id_ for id_, row in value.messages.items() if value.seals.get(id_) == row.seal}
         for name, table in value.tables().items():
             setattr(value, name, {self.key(name, key): self.entry(name, key, one) for key, one in table.items()})

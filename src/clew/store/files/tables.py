@@ -17,10 +17,11 @@ from clew.transcript.model_call import ModelCall
 from clew.transcript.pruned import Pruned
 from clew.transcript.session import Session, SessionState
 from clew.transcript.turn import HeadMove, Step, Turn
+from clew.transcript.workspace_snapshot import WorkspaceSnapshot
 
 __all__ = ["TABLES", "TABLE_OF", "Table", "decode_entry", "dump_table", "load_entry"]
 
-_NAMING: Final = frozenset({"messages", "turns", "moves", "calls"})
+_NAMING: Final = frozenset({"messages", "turns", "moves", "calls", "snapshots"})
 """Tables whose entries name their session."""
 
 
@@ -77,6 +78,7 @@ TABLES: Final[dict[str, Table]] = {
     "blobs": Table("blob", lambda _: None, lambda _: None),
     "pruned": _of("prune", Pruned, lambda key: (int(key[0]), str(key[1]), int(key[2]))),
     "calls": _of("call", ModelCall),
+    "snapshots": _of("snapshot", WorkspaceSnapshot),
 }
 """Every table of a session. One that is added to :class:`SessionValue` must be added here."""
 TABLE_OF: Final = {table.record_type: name for name, table in TABLES.items() if table.record_type is not None}
