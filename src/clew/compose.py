@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from clew.agents.manifest import Agent
     from clew.providers.base import Provider, Providers
     from clew.session.cluster.lease import Lease
-    from clew.session.history.snapshot import SnapshotLayer
     from clew.session.hook_map import HookMap
     from clew.session.hooks import Hook, HookName
     from clew.session.host import Host
     from clew.session.turn.protected_paths import ProtectedPaths
+    from clew.snapshots.base import SnapshotLayer
     from clew.store.sql.sqlite.memory import MemoryStore  # a Store, which not every type checker sees
     from clew.tools.base import Tool
 
@@ -130,7 +130,7 @@ async def open(
             def compose() -> Host:
                 return _compose(store, options, clock, mint, live_layer, lease, spill)
 
-            engine = Engine(store, live_layer, lease, compose, snapshots)
+            engine = Engine(store, live_layer, lease, compose)
             if not read_only:
                 engine.host  # noqa: B018 - composed now, to report what is wrong with it
             await leaving.enter_async_context(_opened(live_layer))
@@ -284,10 +284,6 @@ def _compose(
     hooks = Hooks(options.deps)
     for name, hook in options.hooks.items():
         hooks.add(cast("HookName", name), cast("Hook", hook))
-    if options.snapshots is not None:
-        from clew.session.history.snapshot import attach
-
-        attach(hooks, options.snapshots)
     models = options.providers or _registry(config, clock)
     default_model = None
     if config.default_model is not None and options.providers is None:
@@ -312,6 +308,7 @@ def _compose(
         choices=Choices(default_model, config.default_agent, config.max_steps),
         servers=McpServers({**config.mcp_servers, **options.mcp_servers}, clock),
         lease=lease,
+        snapshots=options.snapshots,
     )
 
 

@@ -30,6 +30,7 @@ __all__ = [
     "SavePolicy",
     "ServerConfig",
     "SmartRecovery",
+    "SnapshotsConfig",
     "ToolsConfig",
     "config_folder",
     "data_folder",
@@ -154,6 +155,22 @@ class ToolsConfig(msgspec.Struct, frozen=True, kw_only=True):
     output_chars_by_tool: dict[str, _Chars] = msgspec.field(default_factory=dict)
 
 
+class SnapshotsConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Snapshots of workspaces, by which a rewind brings files back, too.
+
+    A tool call that may change files waits at most ``wait_s`` seconds for a snapshot. Workspaces with more than
+    ``max_files`` files or ``max_bytes`` bytes have none; files above ``max_file_bytes`` are not covered. ``include``
+    are patterns of ignored files that are covered, too.
+    """
+
+    mode: Literal["on", "off"] = "on"
+    wait_s: _Seconds = 10.0
+    max_files: _Count = 200_000
+    max_bytes: _Count = 2 * 1024**3
+    max_file_bytes: _Count = 10 * 1024**2
+    include: tuple[str, ...] = ()
+
+
 class ReplicaConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of a process that shares its store with others. Its lease lasts ``lease_s`` from each heartbeat, of
     which there are three in that time. ``url`` is its address for the others. On shutdown active runs have ``drain_s``
@@ -174,8 +191,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     for a webhook whose sender does not sign its id, such as GitHub, a delivery with the same body as one within this
     time counts as a duplicate; 0 accepts all. ``max_reply_bytes`` limits one reply of a model; the step then ends as
     ``length``. ``max_steps`` limits the model calls of a turn if its agent sets no limit; the default comes from the
-    preset. ``resume="safe"``: after a restart interrupted turns are resumed automatically, at most twice each, unless a
-    tool was running in them.
+    preset. ``snapshots`` is ``on``, ``off`` or a table of settings. ``resume="safe"``: after a restart interrupted
+    turns are resumed automatically, at most twice each, unless a tool was running in them.
     """
 
     default_model: str | None = None
@@ -190,6 +207,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     mcp_servers: dict[str, McpServer] = msgspec.field(default_factory=dict)
     server: ServerConfig = ServerConfig()
     replica: ReplicaConfig = ReplicaConfig()
+    snapshots: Literal["on", "off"] | SnapshotsConfig = SnapshotsConfig()
     durability: Literal["process", "power"] = "process"
     group_window_ms: float = 0.0
     group_gap_ms: float = 1.0
@@ -200,6 +218,11 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     duplicate_delivery_s: Annotated[float, msgspec.Meta(ge=0)] = 600.0
     max_reply_bytes: _Count = 8 * 1024 * 1024
     resume: Literal["off", "safe"] = "off"
+
+    @property
+    def snapshot_settings(self) -> SnapshotsConfig:
+        """The settings of snapshots, also where only the mode is given."""
+        return SnapshotsConfig(mode=self.snapshots) if isinstance(self.snapshots, str) else self.snapshots
 
 
 _REPLICA_VARIABLES: Final = {"CLEW_LEASE_S": "lease_s", "CLEW_DRAIN_S": "drain_s", "CLEW_REPLICA_URL": "url"}

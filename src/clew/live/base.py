@@ -46,6 +46,7 @@ EventType = Literal[
     "approval_answered",
     "context_compacted",
     "queue_changed",
+    "snapshot_failed",
     "status",
 ]
 

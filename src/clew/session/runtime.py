@@ -14,6 +14,7 @@ from clew.session.prompt.event_replies import EventReplies
 from clew.session.prompt.prompts import Prompts
 from clew.session.prompt.queue import Queue
 from clew.session.prompt.submission import Outcomes
+from clew.session.snapshots import Snapshots
 from clew.session.turn.answers import Answers
 from clew.session.turn.continuation import Continuation
 from clew.session.turn.rules_service import RulesService
@@ -33,8 +34,9 @@ class Runtime:
         self.sessions = LiveSessions(host)
         self.streams = LiveStreams(host.store, host.live)
         self.event_replies = EventReplies(host)
-        self.queue = Queue(host, self.sessions, self._outcomes, self.event_replies)
-        self.runner = Runner(host, self.sessions, self.queue, self._outcomes, self.event_replies)
+        self.snapshots = Snapshots(host)
+        self.queue = Queue(host, self.sessions, self._outcomes, self.event_replies, self.snapshots)
+        self.runner = Runner(host, self.sessions, self.queue, self._outcomes, self.event_replies, self.snapshots)
         self.prompts = Prompts(host, self.sessions, self.queue, self.runner, self._outcomes, self.event_replies)
         self.answers = Answers(host, self.sessions, self.runner)
         self.rules_service = RulesService(host, self.sessions, self.answers)
@@ -82,6 +84,7 @@ class Runtime:
         that could not be settled."""
         unsettled = await self.sessions.close(SHUTDOWN, within_s)
         await self.streams.close()
+        await self.snapshots.close()
         # Last, as turns that settle at the end need the lease.
         await self.heartbeat.close()
         self.runner.tool_storage.close()

@@ -31,6 +31,7 @@ from clew.store.search import SearchHit, SearchPage, SearchQuery
 from clew.store.session_list import Cursor, SessionPage, SessionQuery, ShownPage
 from clew.store.tail import StreamTail
 from clew.store.unit import Outcome, Unit
+from clew.store.workspaces import Workspaces
 from clew.transcript.line import LineTurn
 from clew.transcript.message import MessageRow
 from clew.transcript.model_call import ModelCall
@@ -38,7 +39,6 @@ from clew.transcript.portable import Blob
 from clew.transcript.pruned import Pruned
 from clew.transcript.session import Session, SessionState
 from clew.transcript.turn import Step, Tree, Turn
-from clew.transcript.workspace_snapshot import WorkspaceSnapshot
 from clew.triggers.values.ledger import Direction, EventPage, EventQuery, LedgerEvent
 from clew.triggers.values.routing import RouteKind
 from clew.triggers.values.schedule import Schedule
@@ -205,22 +205,6 @@ class Conversations(Protocol):
         """Return model calls that have not ended, of one session or of all, by (asked_at, id)."""
         ...
 
-    async def load_snapshots(self, session_id: str) -> tuple[WorkspaceSnapshot, ...]:
-        """Return the snapshots of the session's workspace, by (created_at, id)."""
-        ...
-
-    async def load_workspace_snapshots(self, workspace: str, since: int) -> tuple[WorkspaceSnapshot, ...]:
-        """Return the snapshots of a workspace from that time on, of every session, by (created_at, id)."""
-        ...
-
-    async def open_snapshots(self) -> tuple[WorkspaceSnapshot, ...]:
-        """Return the snapshots that are being taken, and the restores that are under way, of every session."""
-        ...
-
-    async def load_snapshot_trees(self) -> dict[str, set[str]]:
-        """Return the saved states that rows name, by workspace."""
-        ...
-
     async def load_pruned(self, session_id: str, messages: Collection[str] | None = None) -> tuple[Pruned, ...]:
         """Return every prune of the session, or those of some of its messages, by (seq, message, part)."""
         ...
@@ -252,7 +236,7 @@ class Conversations(Protocol):
         ...
 
 
-class Moment(Conversations, HistoryPages, Paths, Replicas, Protocol):
+class Moment(Conversations, HistoryPages, Paths, Replicas, Workspaces, Protocol):
     """Reads as of one moment: everything that is read before a session is acquired, in one call."""
 
     async def at_once(self, session_id: str, ask: Callable[[Moment], Coroutine[Any, Any, T]]) -> T:

@@ -44,9 +44,6 @@ class JournalEntry(NamedTuple):
     chunk: Chunk
 
 
-# Guards
-
-
 class Guard(msgspec.Struct, frozen=True, tag=True):
     """A condition for the unit to be written."""
 
@@ -147,9 +144,6 @@ class RulesAre(Guard, frozen=True):
 
     project: str | None
     rules: tuple[dict[str, Any], ...]
-
-
-# Writes
 
 
 class Write(msgspec.Struct, frozen=True, tag=True):

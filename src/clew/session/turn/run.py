@@ -27,6 +27,7 @@ from clew.session.host import Host
 from clew.session.progress import Progress
 from clew.session.prompt.admission import assistant_row, next_row_at, synthetic_row
 from clew.session.prompt.submission import TurnOutcome
+from clew.session.snapshots import Snapshots
 from clew.session.turn.acquired_session import AcquiredSession, Resumption
 from clew.session.turn.calls import Caller, ScheduleTurn, SpawnChild
 from clew.session.turn.loop import End, Loop
@@ -74,6 +75,7 @@ class Run:
         *,
         spawn_child: SpawnChild,
         schedule_turn: ScheduleTurn,
+        snapshots: Snapshots,
     ) -> None:
         config, resumption = acquired.config, acquired.resumption
         self.turn = acquired.turn
@@ -83,6 +85,7 @@ class Run:
         self.signal = Signal()
         self.message_id = resumption.message.id if resumption else host.mint.message()
         self._host = host
+        self._snapshots = snapshots
         self._config = config
         self.epoch = acquired.epoch
         self._resumption = resumption
@@ -280,7 +283,10 @@ class Run:
 
     def _make_loop(self, recorder: Recorder, first_step: int, budget: int, warned: Pattern | None) -> Loop:
         caller, progress, fitter, turn_id = self._caller, self._progress, self._fitter, self.turn.id
-        return Loop(self._host, self._config, recorder, caller, progress, fitter, turn_id, first_step, budget, warned)
+        return Loop(
+            *(self._host, self._config, recorder, caller, progress, fitter, self._snapshots, turn_id),
+            *(first_step, budget, warned),
+        )
 
     async def _work(self, resumption: Resumption | None, first_step: int, budget: int, warned: Pattern | None) -> End:
         if not self._has_begun:

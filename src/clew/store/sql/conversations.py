@@ -24,15 +24,15 @@ from clew.store.sql.messages import MessageReader
 from clew.store.sql.paths import SqlPaths
 from clew.store.sql.replicas import SqlReplicas
 from clew.store.sql.session_pages import SqlLists
-from clew.store.sql.statements import Statements, has_longer_view, reading, reading_session, reading_store, reading_view
+from clew.store.sql.statements import Statements, has_longer_view, reading, reading_session, reading_view
 from clew.store.sql.trees import SqlHistoryPages
+from clew.store.sql.workspaces import SqlWorkspaces
 from clew.store.tail import StreamTail
 from clew.transcript.message import MessageRow
 from clew.transcript.model_call import ModelCall
 from clew.transcript.pruned import Pruned
 from clew.transcript.session import Session, SessionState
 from clew.transcript.turn import Step, Tree, Turn
-from clew.transcript.workspace_snapshot import WorkspaceSnapshot
 
 __all__ = ["SqlConversations", "SqlMoment"]
 
@@ -174,26 +174,6 @@ class SqlConversations(SqlLists):
     ) -> tuple[Pruned, ...]:
         return line_reader.load_pruned(sql, session_id, messages)
 
-    @reading
-    def load_snapshots(self, sql: Statements, session_id: str) -> tuple[WorkspaceSnapshot, ...]:
-        return line_reader.load_snapshots(sql, session_id)
-
-    @reading
-    def load_workspace_snapshots(self, sql: Statements, workspace: str, since: int) -> tuple[WorkspaceSnapshot, ...]:
-        params = {"workspace": workspace, "since": since}
-        return tuple(rows.to_snapshot(row) for row in sql.rows("load_workspace_snapshots", params))
-
-    @reading
-    def open_snapshots(self, sql: Statements) -> tuple[WorkspaceSnapshot, ...]:
-        return tuple(rows.to_snapshot(row) for row in sql.rows("open_snapshots", {}))
-
-    @reading_store
-    def load_snapshot_trees(self, sql: Statements) -> dict[str, set[str]]:
-        found: dict[str, set[str]] = {}
-        for workspace, tree in sql.rows("load_snapshot_trees", {}):
-            found.setdefault(workspace, set()).add(tree)
-        return found
-
     # What sessions share
 
     @reading
@@ -224,7 +204,7 @@ class SqlConversations(SqlLists):
         return tuple(str(project) for project, *_ in sql.rows("all_project_rules", {}))
 
 
-class SqlMoment(SqlConversations, SqlHistoryPages, SqlPaths, SqlReplicas):
+class SqlMoment(SqlConversations, SqlHistoryPages, SqlPaths, SqlReplicas, SqlWorkspaces):
     """See :class:`clew.store.base.Moment`."""
 
     async def at_once(self, session_id: str, ask: Callable[[Moment], Coroutine[Any, Any, T]]) -> T:
