@@ -14,7 +14,7 @@ from clew.errors import *  # noqa: F403 - every error is public
 from clew.live.base import Event, LiveStream, RunningCall, Status, Waiting
 from clew.mcp_server import McpServer
 from clew.session.api import Engine, SessionList
-from clew.session.api.operations import AgentList, AgentShape, ReplicaShape
+from clew.session.api.operations import AgentList, AgentShape, DiskUse, ReplicaShape
 from clew.store.base import Damage, Rebuilt
 from clew.store.search import SearchHit, SearchPage
 from clew.tools.base import File, Tool, ToolContext, ToolOutput
@@ -131,6 +131,7 @@ __all__ = [
     "ContextParts",
     "ContextReport",
     "Damage",
+    "DiskUse",
     "Engine",
     "Event",
     "EventList",

@@ -14,7 +14,7 @@ import msgspec
 from clew import ids
 from clew.address_space import STORE_BYTES, check_address_space
 from clew.clock import Clock, SystemClock
-from clew.config import Config, config_folder, data_folder, default_store_url, load_config
+from clew.config import Config, SnapshotsConfig, config_folder, data_folder, default_store_url, load_config
 from clew.convert import convert, explain_type_error
 from clew.errors import InvalidInput, NotSupported
 from clew.live.base import Live
@@ -59,7 +59,7 @@ async def open(
     read_only: bool = False,
     clock: Clock | None = None,
     live: Live | str | None = None,
-    snapshots: SnapshotLayer | None = None,
+    snapshots: SnapshotLayer | Literal["on", "off"] | None = None,
     triggers: bool = True,
 ) -> AsyncIterator[Engine]:
     """Open a store and everything around it.
@@ -75,7 +75,10 @@ async def open(
     ids. ``deps`` is passed to tools and hooks. ``config_dir`` has the folders ``agents`` and ``skills``. Long outputs
     are stored in ``data_dir``, by default next to the store.
 
-    With ``snapshots``, which saves states of the workspace, a rewind can restore files, too. ``live`` is ``local``,
+    With ``snapshots="on"`` the workspaces of sessions are saved, so that a rewind can restore files, too: in
+    ``data_dir``, by default next to the store. A layer of your own is used instead. By default they are off, since a
+    library that copies a workspace unasked would surprise; with ``config="user"`` the config decides, where they are on
+    by default. ``live`` is ``local``,
     ``postgres`` or the address of a Valkey or Redis server; the default comes from the config or the store. While the
     store is open for writing, schedules are fired and the sessions of dead replicas are resumed; with
     ``triggers=False`` neither happens, for a short use of the store.
@@ -87,6 +90,7 @@ async def open(
 
     check_address_space(STORE_BYTES, "an engine")
     clock = clock or SystemClock()
+    is_user = config == "user"
     if config == "user":
         config, url = load_config(), default_store_url() if url is None else url
         config_dir, data_dir = config_dir or config_folder(), data_dir or data_folder()
@@ -101,7 +105,7 @@ async def open(
         builtin_tools=builtin_tools if isinstance(builtin_tools, bool) else tuple(builtin_tools),
         providers=ProviderSet(providers) if isinstance(providers, Mapping) else providers,
         hooks=hooks or {},
-        snapshots=snapshots,
+        snapshots=None if isinstance(snapshots, str) else snapshots,
         deps=deps,
     )
     mint = ids.Mint(clock)
@@ -121,6 +125,11 @@ async def open(
             spill = leaving.enter_context(_spill_folder(location, options.data_dir))
             live_name = "local" if read_only and live is None else live
             live_layer = await _find_live(live_name, options.config, location, store)
+            settings = options.config.snapshot_settings
+            if snapshots == "on" or (snapshots is None and is_user and settings.mode == "on"):
+                folder = leaving.enter_context(_snapshots_folder(location, options.data_dir))
+                layer = _open_snapshots(folder / await store.store_id(), settings)
+                options = msgspec.structs.replace(options, snapshots=layer)
             lock = lock_of(location) if read_only and location is not None else None
             lease = Lease(
                 shared=store.capabilities.many_processes,
@@ -248,6 +257,34 @@ def _spill_folder(location: Location | None, data_dir: Path | None) -> Iterator[
         return
     with tempfile.TemporaryDirectory(prefix="clew-spill-", ignore_cleanup_errors=True) as folder:
         yield Path(folder).resolve()
+
+
+@contextlib.contextmanager
+def _snapshots_folder(location: Location | None, data_dir: Path | None) -> Iterator[Path]:
+    """Yield the folder of saved workspaces: in the data folder, else next to the store; for a store in memory a
+    temporary one."""
+    if isinstance(location, Memory):
+        with tempfile.TemporaryDirectory(prefix="clew-snapshots-", ignore_cleanup_errors=True) as folder:
+            yield Path(folder).resolve()
+    elif data_dir is not None:
+        yield data_dir.absolute() / "snapshots"
+    elif location is None or isinstance(location, PostgresDatabase):
+        raise InvalidInput("snapshots need a folder for the saved workspaces: name a data_dir")
+    else:
+        yield location.path.absolute().with_name(f"snapshots-{location.path.name}")
+
+
+def _open_snapshots(folder: Path, settings: SnapshotsConfig) -> SnapshotLayer:
+    """Return the shipped snapshot layer."""
+    from clew.snapshots.layer import GitSnapshots
+
+    return GitSnapshots(
+        folder,
+        max_files=settings.max_files,
+        max_bytes=settings.max_bytes,
+        max_file_bytes=settings.max_file_bytes,
+        include=settings.include,
+    )
 
 
 def _compose(

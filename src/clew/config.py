@@ -167,7 +167,7 @@ class SnapshotsConfig(msgspec.Struct, frozen=True, kw_only=True):
     wait_s: _Seconds = 10.0
     max_files: _Count = 200_000
     max_bytes: _Count = 2 * 1024**3
-    max_file_bytes: _Count = 10 * 1024**2
+    max_file_bytes: _Count = 20 * 1024**2
     include: tuple[str, ...] = ()
 
 

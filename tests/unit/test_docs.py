@@ -153,7 +153,9 @@ TRIGGER_COMMANDS = [
     *(f"schedule {name}" for name in ("add", "ls", "show", "pause", "resume", "rm", "run")),
     *(f"hook {name}" for name in ("add", "ls", "show", "pause", "resume", "rotate", "rm")),
 ]
-HISTORY_COMMANDS = ["tree", "reflog", "rewind", "unrewind", "goto", "branch", "fork", "context", "compact", "prune"]
+HISTORY_COMMANDS = [
+    *("tree", "reflog", "rewind", "unrewind", "goto", "branch", "fork", "changes", "du", "context", "compact", "prune"),
+]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from clew.live.base import Signal
 from clew.session.acquire.live_sessions import LiveSessions
 from clew.session.acquire.prepare import settle_startable
@@ -22,6 +24,9 @@ from clew.session.turn.runner import Runner
 from clew.store.unit import STORE_WIDE, AppendChunks, BeginDeletion, DeletePortion, FinishStep, MarkFolded, Unit
 
 __all__ = ["Runtime"]
+
+_COLLECT_AFTER_MS: Final = 60_000
+"""Time between a deletion and the collection of its saved workspaces, so that many deletions have one."""
 
 
 class Runtime:
@@ -76,6 +81,7 @@ class Runtime:
             # The store refuses writes of a run in another replica; the signal stops its tools, too.
             self._host.live.signal(Signal(session_id, "stop"))
             self.runner.tool_storage.drop(session_id)
+            self.snapshots.collect_later(_COLLECT_AFTER_MS)
             if self._host.servers is not None:
                 self._host.servers.forget(session_id)
 

@@ -18,6 +18,7 @@ from weakref import WeakValueDictionary
 
 from msgspec.structs import replace
 
+from clew.clock import Timer
 from clew.errors import ClewError
 from clew.live.base import Event
 from clew.session.cancellable import after, run_until
@@ -38,6 +39,7 @@ SWITCH_KEY: Final = "snapshots"
 """The metadata key by which a session is left out: ``off``."""
 NOT_FINISHED: Final = "the process ended while it was being taken"
 _CHANGES_FILES: Final = frozenset({"fs.write", "shell.run", "mcp.call", "agent.spawn"})
+COLLECT_EVERY_MS: Final = 3_600_000
 _CLOSE_WAIT_S: Final = 5.0
 """Seconds to let snapshots finish when the engine closes."""
 
@@ -67,6 +69,8 @@ class Snapshots:
         self._in_flight: dict[str, dict[str, tuple[WorkspaceSnapshot, asyncio.Task[WorkspaceSnapshot]]]] = {}
         self._late: set[str] = set()
         self._off: dict[str, str] = {}
+        self._timer: Timer | None = None
+        self._collecting: asyncio.Task[int] | None = None
         # A lock exists only while a task holds or awaits it.
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
@@ -123,11 +127,20 @@ class Snapshots:
             yield
             return
         in_time = await self._before_calls(self._row(session, "before", turn_id=turn_id, step=step))
-        try:
-            yield
-        finally:
+
+        def begin() -> None:
             if in_time or not self._in_flight.get(session.id):
                 self._begin(self._row(session, "after", turn_id=turn_id, step=step))
+
+        try:
+            yield
+        except BaseException:
+            begin()
+            raise
+        begin()
+        # What a person changes from now on is not taken for a change of these calls.
+        if in_time:
+            await self.wait(session.id)
 
     async def _before_calls(self, snapshot: WorkspaceSnapshot) -> bool:
         """Save the workspace before a step's calls; return whether that was done in time."""
@@ -167,6 +180,8 @@ class Snapshots:
 
     async def close(self) -> None:
         """Let snapshots finish; the rows of others are completed by recovery."""
+        if self._timer is not None:
+            self._timer.cancel()
         tasks = {task for own in self._in_flight.values() for _, task in own.values()}
         if tasks:
             _, left = await asyncio.wait(tasks, timeout=_CLOSE_WAIT_S)
@@ -260,15 +275,31 @@ class Snapshots:
     # The disk
 
     async def collect(self) -> int:
-        """Free the saved states that no row names; return the bytes. Does nothing while a snapshot is being taken."""
+        """Free the saved states that no row names; return the bytes. A layer keeps those that were saved just now."""
         layer = self.layer
-        # Another process may be about to store the row of a state that it has just saved.
-        if not isinstance(layer, SnapshotStore) or self._host.lease.shared or self._in_flight or self._locks:
+        if not isinstance(layer, SnapshotStore):
             return 0
         keep = await self._host.store.load_snapshot_trees()
         for one in await self._host.store.open_snapshots():
             if one.restore is not None:
                 keep.setdefault(one.workspace, set()).update((one.restore.tree, one.restore.expected))
-        if self._in_flight or self._locks:
-            return 0
         return await layer.collect(keep)
+
+    def collect_later(self, delay_ms: int = COLLECT_EVERY_MS) -> None:
+        """Free unnamed states after this time, and every hour from then on, until the engine closes."""
+
+        def tick() -> None:
+            self._collecting = asyncio.get_running_loop().create_task(self._collect_safely())
+            self._timer = self._host.clock.call_later(COLLECT_EVERY_MS, tick)
+
+        if isinstance(self.layer, SnapshotStore):
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self._host.clock.call_later(delay_ms, tick)
+
+    async def _collect_safely(self) -> int:
+        try:
+            return await self.collect()
+        except Exception:  # the layer's, or its disk's
+            log.exception("saved workspaces that no session names could not be freed")
+            return 0

@@ -59,7 +59,7 @@ class HeadBody(Arguments):
 
 
 class UnrewindBody(Arguments):
-    """What happens to files: ``restore`` takes them along, ``only`` undoes the newest restore of files alone."""
+    """The treatment of files: ``restore`` takes them along, ``only`` undoes the newest restore of files alone."""
 
     files: Files | None = None
     force: bool | None = None
@@ -106,6 +106,7 @@ class BranchBody(Arguments):
     metadata: dict[str, Any] | None = None
     model: ModelName | None = None
     start_message_id: str | None = None
+    worktree: str | None = None
 
 
 class ForkBody(Arguments):

@@ -187,8 +187,8 @@ class ReflogList(msgspec.Struct, frozen=True):
 
 
 class RewoundShape(msgspec.Struct, frozen=True):
-    """The new head, and the messages that left the line; with ``message_id`` and ``queued`` if the rewind runs, and with
-    ``files`` if some were restored."""
+    """The new head, and the messages that left the line; with ``message_id`` and ``queued`` if the rewind runs, and
+    with ``files`` if some were restored."""
 
     head_turn_id: str | None
     hidden: tuple[str, ...]

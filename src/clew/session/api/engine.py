@@ -55,6 +55,7 @@ ADMIN_ONLY: Final = frozenset(
             "change_settings",
             "check_ready",
             "close",
+            "disk_use",
             "drain",
             "hook",
             "is_idle",
@@ -377,6 +378,8 @@ class Engine(Operations):
 
         await self._runtime.heartbeat.open(stays=stays)
         await recover_snapshots(self._host)
+        if stays:
+            self._runtime.snapshots.collect_later()
 
     def figures(self) -> str:
         """Return :meth:`metrics`, which this was called in the last release."""

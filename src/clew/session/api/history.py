@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -189,10 +190,13 @@ class History(EnginePart):
         metadata: Mapping[str, Any] | None = None,
         model: str | Model | dict[str, Any] | None = None,
         start_message_id: str | None = None,
+        worktree: str | Path | None = None,
     ) -> Session:
         """Create a session with a copy of the line up to and including that message.
 
-        ``metadata`` is merged into the copied one; ``start_message_id`` copies only from there.
+        ``metadata`` is merged into the copied one; ``start_message_id`` copies only from there. ``worktree`` is a new
+        folder for the branch, with the files as they were at that message: a git worktree if the workspace is a
+        repository, else a copy.
         """
         from clew.session.history.branch import Branching
 
@@ -202,6 +206,7 @@ class History(EnginePart):
             metadata=metadata,
             model=model,
             start_message_id=start_message_id,
+            worktree=None if worktree is None else await self._resolve_new_folder(worktree),
         )
 
     async def fork(self, turn_id: str, *, label: str | None = None, text: str | None = None) -> Session:

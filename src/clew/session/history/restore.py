@@ -16,14 +16,15 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-from clew.errors import InvalidInput, NotSupported, RewindTargetInvalid, SessionBusy, SnapshotFailed
+from clew.errors import ClewError, InvalidInput, NotSupported, RewindTargetInvalid, SessionBusy, SnapshotFailed
 from clew.failpoints import failpoint
 from clew.session.history.timeline import Comparisons, spans_of
 from clew.session.host import Host
 from clew.session.runtime import Runtime
 from clew.session.snapshots import NOT_FINISHED, point_of
-from clew.snapshots.base import ChangeKind, FileChange, SnapshotLayer, SnapshotPoint
+from clew.snapshots.base import ChangeKind, FileChange, SnapshotLayer, SnapshotPoint, SnapshotStore
 from clew.store.unit import PutSnapshot, Unit, Write
+from clew.transcript.message import MessageRow
 from clew.transcript.session import Session
 from clew.transcript.turn import HeadMove, Turn
 from clew.transcript.workspace_snapshot import Restore, WorkspaceSnapshot
@@ -178,7 +179,7 @@ class Restoring:
         return await self._find(session, turn, is_wanted, why, message_id=message_id)
 
     async def find_end(self, session: Session, turn: Turn) -> Target:
-        """Return the snapshot of the end of a turn, or the last one that was taken in it."""
+        """Return the snapshot of the end of a turn: after its last calls, else the last one that was taken in it."""
 
         def is_wanted(row: WorkspaceSnapshot, turn_id: str, first_id: str) -> bool:
             return row.turn_id == turn_id and row.restore is None and row.point != "saved"
@@ -234,7 +235,8 @@ class Restoring:
             rows = (*inherited, *rows)
         if not found and failed:
             why = f"{why} ({failed[-1]})"
-        return self._at(session, rows, found[-1] if found else None, why, **ids)
+        after = [n for n in found if rows[n].point == "after"]
+        return self._at(session, rows, (after or found)[-1] if found else None, why, **ids)
 
     async def _first_message(self, turn: Turn) -> str:
         """Return the user message of a turn, which one that answers it again shares."""
@@ -401,6 +403,20 @@ class Restoring:
         if before is not None:
             changed |= (await compared.between(before, target.tree)).keys()
         return tuple(sorted(changed))
+
+    async def check_out(self, session: Session, turn: Turn, row: MessageRow, folder: str) -> None:
+        """Write the files into a new folder as they were at a message: as it was sent, or at the end of its turn."""
+        layer = self.layer
+        if not isinstance(layer, SnapshotStore):
+            raise NotSupported("this snapshot layer cannot make a folder for a branch")
+        find = self.find_message(session, turn, row.id) if row.role == "user" else self.find_end(session, turn)
+        target = await find
+        try:
+            await layer.check_out(self.point(session), target.tree, folder)
+        except ClewError:
+            raise
+        except Exception as error:  # the layer's, or its disk's
+            raise SnapshotFailed(f"the folder could not be made: {error}", session_id=session.id) from error
 
     def comparisons(self, session: Session) -> Comparisons:
         """Return comparisons of saved states of the session's workspace."""

@@ -762,6 +762,10 @@ SELECT s.turn_id, s.step, s.message_id, s.model_json, s.input, s.output, s.reaso
 FROM chat_turns t CROSS JOIN turn_steps s ON s.turn_id = t.id WHERE t.session_id = :id ORDER BY t.id, s.step
 
 
+-- name: blob_bytes
+SELECT ifnull(sum(size), 0) FROM blobs
+
+
 -- Snapshots of workspaces
 
 -- name: put_snapshot
