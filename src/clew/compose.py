@@ -128,7 +128,8 @@ async def open(
             settings = options.config.snapshot_settings
             if snapshots == "on" or (snapshots is None and is_user and settings.mode == "on"):
                 folder = leaving.enter_context(_snapshots_folder(location, options.data_dir))
-                layer = _open_snapshots(folder / await store.store_id(), settings)
+                own = _protected_paths(store, options, spill)
+                layer = _open_snapshots(folder / await store.store_id(), settings, (*own.folders, *own.files))
                 options = msgspec.structs.replace(options, snapshots=layer)
             lock = lock_of(location) if read_only and location is not None else None
             lease = Lease(
@@ -274,8 +275,8 @@ def _snapshots_folder(location: Location | None, data_dir: Path | None) -> Itera
         yield location.path.absolute().with_name(f"snapshots-{location.path.name}")
 
 
-def _open_snapshots(folder: Path, settings: SnapshotsConfig) -> SnapshotLayer:
-    """Return the shipped snapshot layer."""
+def _open_snapshots(folder: Path, settings: SnapshotsConfig, own: tuple[str, ...]) -> SnapshotLayer:
+    """Return the shipped snapshot layer, which leaves out clew's own data."""
     from clew.snapshots.layer import GitSnapshots
 
     return GitSnapshots(
@@ -284,6 +285,7 @@ def _open_snapshots(folder: Path, settings: SnapshotsConfig) -> SnapshotLayer:
         max_bytes=settings.max_bytes,
         max_file_bytes=settings.max_file_bytes,
         include=settings.include,
+        own=own,
     )
 
 

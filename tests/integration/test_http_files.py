@@ -47,9 +47,9 @@ def make_repository(folder: Path) -> None:
         subprocess.run([*git, *words], check=True)
 
 
-async def broken(client: AsgiClient, workspace: Path) -> tuple[str, str]:
+async def broken(client: AsgiClient, workspace: Path, **fields: Any) -> tuple[str, str]:
     """A session whose agent has changed the file; its id, and that of the prompt."""
-    session_id = await client.session(workspace_root=str(workspace))
+    session_id = await client.session(workspace_root=str(workspace), **fields)
     await client.prompt(session_id, "break it")
     await client.idle(session_id)
     return session_id, (await client.messages(session_id))[0]["id"]
@@ -130,6 +130,24 @@ async def test_a_branch_has_a_folder_of_its_own(workspace: Path, tmp_path: Path,
             assert (folder / ".git").exists() == is_repository
         taken = await client.post(path, {"from_message_id": prompt, "worktree": str(workspace)})
         assert refused(taken) == (422, "invalid_input")
+
+
+@pytest.mark.rule("WR-7")
+@pytest.mark.parametrize("kind", ["sqlite:///{}/clew.db", "jsonl:{}/sessions"])
+async def test_clews_own_data_in_a_workspace_is_neither_saved_nor_restored(workspace: Path, kind: str) -> None:
+    """A store there is left out; a forced restore does not touch it."""
+    url = kind.format(workspace)
+    async with served(*BREAK, store=url, snapshots="on", rules=ALLOWED) as client:
+        fields = {"metadata": {"cwd": str(workspace)}} if url.startswith("jsonl") else {}
+        session_id, prompt = await broken(client, workspace, **fields)
+        path = f"/api/sessions/{session_id}"
+        preview = (await client.get(f"{path}/restore?message_id={prompt}")).json()
+        assert [one["path"] for one in preview["files"]] == ["app.txt"]
+        assert (
+            "has clew's own data" in preview["skipped"].values() or "is clew's own data" in preview["skipped"].values()
+        )
+        done = await client.post(f"{path}/rewind", {"message_id": prompt, "files": "only", "force": True})
+        assert done.json()["files"]["restored"] == ["app.txt"]
 
 
 def ask(what: Coroutine[Any, Any, T]) -> T:

@@ -37,13 +37,19 @@ class GitSnapshots:
         max_bytes: int = 2 * 1024**3,
         max_file_bytes: int = 20 * 1024**2,
         include: Sequence[str] = (),
+        own: Sequence[str] = (),
         grace_s: float = _GRACE_S,
     ) -> None:
         """``include`` are patterns of ignored files that are covered: a name anywhere, or a path from the root of the
-        workspace if it has a slash; ``*`` and ``**`` as in a ``.gitignore``."""
+        workspace if it has a slash; ``*`` and ``**`` as in a ``.gitignore``.
+        ``own`` are the absolute paths of clew's own data, which is left out."""
         self._folder = Path(os.path.realpath(folder))
         self._limits = Limits(
-            max_files=max_files, max_bytes=max_bytes, max_file_bytes=max_file_bytes, include=tuple(include)
+            max_files=max_files,
+            max_bytes=max_bytes,
+            max_file_bytes=max_file_bytes,
+            include=tuple(include),
+            own=tuple(own),
         )
         self._grace_s = grace_s
 

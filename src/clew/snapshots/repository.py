@@ -44,12 +44,13 @@ _MAX_TEXT_BYTES: Final = 2 * 1024 * 1024
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """The limits of a workspace, and the ignored files that are covered."""
+    """The limits of a workspace, the ignored files that are covered, and clew's own data, which is not."""
 
     max_files: int = 200_000
     max_bytes: int = 2 * 1024**3
     max_file_bytes: int = 20 * 1024**2
     include: tuple[str, ...] = ()
+    own: tuple[str, ...] = ()
 
 
 class Repository:
@@ -228,7 +229,7 @@ class Repository:
         limits = self._limits
         forced = (index.state.user_index, index.state.forced)
         with IgnoreRules(self._git, self._workspace, limits.include, forced) as ignore:
-            own = os.fsencode(self._folder.parent)
+            own = (os.fsencode(self._folder.parent), *map(os.fsencode, limits.own))
             found = scan(self._workspace, known, known_folders, ignore.ignored, own, limits.max_files)
             state.rules = ignore.digest(found.rules, limits.max_file_bytes)
             state.user_index, state.forced = ignore.user_index, sorted(ignore.forced())

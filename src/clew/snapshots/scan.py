@@ -63,11 +63,11 @@ def scan(
     known: Container[bytes],
     known_folders: Container[bytes],
     ignored: Callable[[Sequence[bytes], Sequence[bytes]], set[bytes]],
-    own: bytes,
+    own: tuple[bytes, ...],
     max_files: int,
 ) -> Scan:
     """Look through a workspace. ``ignored`` returns those of the files and folders that are; what is known is not asked
-    for. ``own`` is clew's own folder, which is left out."""
+    for. ``own`` are clew's own folders and files, which are left out, files with their companions (``store.db-wal``)."""
     found = Scan(set(), [], [], set(), Skipped(), [])
     level = [b""]
     while level:
@@ -81,6 +81,8 @@ def scan(
         for path in others:
             if path in left_out:
                 found.skipped.add(path, "is ignored")
+            elif os.path.join(root, path).startswith(own):
+                found.skipped.add(path, "is clew's own data")
             else:
                 found.new.append(path)
                 with_content.add(path.rpartition(b"/")[0])
@@ -88,7 +90,7 @@ def scan(
         for path, is_known in folders:
             if not is_known and path in left_out:
                 found.skipped.add(path + b"/", "is ignored")
-            elif os.path.join(root, path) == own:
+            elif os.path.join(root, path) in own:
                 found.skipped.add(path + b"/", "has clew's own data")
             else:
                 below.append(path)

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from clew.errors import ClewError, InvalidInput, NotSupported, RewindTargetInvalid, SessionBusy, SnapshotFailed
 from clew.failpoints import failpoint
+from clew.session.cancellable import after, run_until
 from clew.session.history.timeline import Comparisons, spans_of
 from clew.session.host import Host
 from clew.session.runtime import Runtime
@@ -235,8 +236,8 @@ class Restoring:
             rows = (*inherited, *rows)
         if not found and failed:
             why = f"{why} ({failed[-1]})"
-        after = [n for n in found if rows[n].point == "after"]
-        return self._at(session, rows, (after or found)[-1] if found else None, why, **ids)
+        ended = [n for n in found if rows[n].point == "after"]
+        return self._at(session, rows, (ended or found)[-1] if found else None, why, **ids)
 
     async def _first_message(self, turn: Turn) -> str:
         """Return the user message of a turn, which one that answers it again shares."""
@@ -321,9 +322,15 @@ class Restoring:
     async def locked(self, session: Session) -> AsyncIterator[None]:
         """Hold the session's workspace. Raise :class:`SessionBusy` while another session's run works in it."""
         await self._snapshots.wait(session.id)
-        async with self._snapshots.lock(session.workspace_root or ""):
+        lock = self._snapshots.lock(session.workspace_root or "")
+        acquiring = await run_until(lock.acquire(), after(self._host.clock, self._snapshots.wait_s * 1000))
+        if not acquiring.done() or acquiring.cancelled():
+            raise SessionBusy("the workspace is still being saved; try again", session_id=session.id)
+        try:
             await self._check_others(session)
             yield
+        finally:
+            lock.release()
 
     async def save(self, session: Session) -> WorkspaceSnapshot:
         """Save the present state and return its row, which is not stored; raise an error if that fails."""
@@ -397,9 +404,9 @@ class Restoring:
         """Return the files that a late snapshot does not vouch for: calls ran while it was taken."""
         if target.snapshot.state != "late":
             return ()
-        after = next((row.tree for row in target.later if row.tree is not None), None)
+        later = next((row.tree for row in target.later if row.tree is not None), None)
         before = target.before.tree if target.before is not None else None
-        changed = {*await compared.between(target.tree, after)} if after is not None else {*differing}
+        changed = {*await compared.between(target.tree, later)} if later is not None else {*differing}
         if before is not None:
             changed |= (await compared.between(before, target.tree)).keys()
         return tuple(sorted(changed))
