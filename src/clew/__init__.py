@@ -54,10 +54,16 @@ if TYPE_CHECKING:
     from clew.session.api.settings import SettingsShape
     from clew.session.api.turn_stream import TurnStream
     from clew.session.context.compact import Compacted
-    from clew.session.history.changes import ChangedFile, ChangesReport, FileDiff
+    from clew.session.history.file_values import (
+        ChangedFile,
+        ChangesReport,
+        FileDiff,
+        FileEffect,
+        FilesRestored,
+        RestorePreview,
+    )
     from clew.session.history.files import FileList
     from clew.session.history.report import CompactionReport, RequestReport, StepReport, TurnReport
-    from clew.session.history.restore import FileEffect, FilesRestored, RestorePreview
     from clew.session.history.rewind import Rewound
     from clew.session.history.tree import ReflogEntry, TreeBranch, TreeTurn, TreeView
     from clew.session.hook_map import HookMap
@@ -84,10 +90,11 @@ _LATER = {
     "clew.session.api.prompts": ("SavedPrompt",),
     "clew.session.api.settings": ("SettingsShape",),
     "clew.session.api.turn_stream": ("TurnStream",),
-    "clew.session.history.changes": ("ChangedFile", "ChangesReport", "FileDiff"),
     "clew.session.history.files": ("FileList",),
     "clew.session.history.report": ("CompactionReport", "RequestReport", "StepReport", "TurnReport"),
-    "clew.session.history.restore": ("FileEffect", "FilesRestored", "RestorePreview"),
+    "clew.session.history.file_values": (
+        *("ChangedFile", "ChangesReport", "FileDiff", "FileEffect", "FilesRestored", "RestorePreview"),
+    ),
     "clew.session.history.rewind": ("Rewound",),
     "clew.session.history.tree": ("ReflogEntry", "TreeBranch", "TreeTurn", "TreeView"),
     "clew.interop.programs.import_report": ("Arrival", "Remark"),

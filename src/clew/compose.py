@@ -128,9 +128,7 @@ async def open(
             settings = options.config.snapshot_settings
             if snapshots == "on" or (snapshots is None and is_user and settings.mode == "on"):
                 folder = leaving.enter_context(_snapshots_folder(location, options.data_dir))
-                own = _protected_paths(store, options, spill)
-                layer = _open_snapshots(folder / await store.store_id(), settings, (*own.folders, *own.files))
-                options = msgspec.structs.replace(options, snapshots=layer)
+                options = msgspec.structs.replace(options, snapshots_folder=folder / await store.store_id())
             lock = lock_of(location) if read_only and location is not None else None
             lease = Lease(
                 shared=store.capabilities.many_processes,
@@ -164,6 +162,7 @@ class _HostOptions(msgspec.Struct, frozen=True, kw_only=True):
     hooks: HookMap
     snapshots: SnapshotLayer | None
     deps: Any
+    snapshots_folder: Path | None = None
 
 
 def _with_store_defaults(config: Config, store: Store, location: Location | None) -> Config:
@@ -301,8 +300,11 @@ def _compose(
     from clew.tools.builtin import BUILTIN
     from clew.tools.mcp.servers import McpServers
 
-    config = options.config
+    config, snapshots = options.config, options.snapshots
     protected = _protected_paths(store, options, spill)
+    if options.snapshots_folder is not None:
+        own = (*protected.folders, *protected.files)
+        snapshots = _open_snapshots(options.snapshots_folder, config.snapshot_settings, own)
     tools_by_name = _select_tools(options, protected)
     names = frozenset((*(tool.name for tool in BUILTIN), *tools_by_name))
     if options.agents is None:
@@ -347,7 +349,7 @@ def _compose(
         choices=Choices(default_model, config.default_agent, config.max_steps),
         servers=McpServers({**config.mcp_servers, **options.mcp_servers}, clock),
         lease=lease,
-        snapshots=options.snapshots,
+        snapshots=snapshots,
     )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from clew.errors import InvalidInput, NotSupported, RewindTargetInvalid, SessionBusy, SnapshotFailed
-from clew.session.history.restore import FileEffect
+from clew.session.history.file_values import FileEffect
 from clew.testing.scripted import Gate, call, say, wait
 from clew.transcript.rule import Rule
 from examples.own_snapshots import CopyLayer

@@ -67,7 +67,7 @@ def scan(
     max_files: int,
 ) -> Scan:
     """Look through a workspace. ``ignored`` returns those of the files and folders that are; what is known is not asked
-    for. ``own`` are clew's own folders and files, which are left out, files with their companions (``store.db-wal``)."""
+    for. ``own`` are clew's own folders and files, which are left out, files with their companions (``-wal``)."""
     found = Scan(set(), [], [], set(), Skipped(), [])
     level = [b""]
     while level:

@@ -15,9 +15,8 @@ from clew.fronts.operations.operation import Arguments, Nothing, Operation, Page
 from clew.fronts.operations.results import MessageList, ModelName, ReflogList, RewoundShape, SessionShape
 from clew.fronts.operations.runs import Parts
 from clew.session.context.compact import Compacted
-from clew.session.history.changes import ChangesReport, FileDiff
+from clew.session.history.file_values import ChangesReport, FileDiff, FilesRestored, RestorePreview
 from clew.session.history.report import CompactionReport, RequestReport, TurnReport
-from clew.session.history.restore import FilesRestored, RestorePreview
 from clew.session.history.tree import TreeView
 
 __all__ = ["OPERATIONS"]

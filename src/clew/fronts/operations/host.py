@@ -106,7 +106,7 @@ OPERATIONS: Final = (
         open=True,
         served=True,
     ),
-    Operation("disk_use", "GET /api/disk", "Get the bytes on disk by kind.", {200: DiskUse}),
+    Operation("disk_use", "GET /api/disk", "Get the bytes on disk by kind.", {200: DiskUse}, refusals=(404,)),
     Operation("health", "GET /api/health", "Check that the server is up.", {200: Health}, open=True, served=True),
     Operation(
         "ready",

@@ -17,7 +17,7 @@ from clew.live.base import Status
 from clew.providers.base import ModelListing
 from clew.session.api.operations import ReplicaShape
 from clew.session.api.prompts import SavedPrompt
-from clew.session.history.restore import FilesRestored
+from clew.session.history.file_values import FilesRestored
 from clew.session.history.tree import ReflogEntry
 from clew.store.base import Damage
 from clew.tools.mcp_tools import ServerState

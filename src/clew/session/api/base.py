@@ -122,9 +122,11 @@ def _resolve_new(folder: str | Path, roots: Sequence[Path] | None) -> str:
     """Return a folder that does not exist yet as an absolute path without links; the one above it must be allowed."""
     check_value(str(folder), "worktree")
     path = Path(folder).expanduser()
-    if path.name in ("", "..") or os.path.lexists(path):
+    # Whether something exists is said only about folders that are allowed.
+    made = _resolve_folder(path.parent, roots) / path.name
+    if path.name in ("", "..") or os.path.lexists(made):
         raise InvalidInput(f"{str(folder)[:200]!r} exists already; name a new folder")
-    return str(_resolve_folder(path.parent, roots) / path.name)
+    return str(made)
 
 
 def check_limit(limit: int | None) -> None:

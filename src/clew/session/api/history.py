@@ -27,9 +27,16 @@ from clew.transcript.value_check import check_value
 if TYPE_CHECKING:
     from clew.compaction.context import ContextReport
     from clew.session.context.compact import Compacted
-    from clew.session.history.changes import ChangesReport, FileDiff, WorkspaceChanges
+    from clew.session.history.changes import WorkspaceChanges
+    from clew.session.history.file_values import (
+        ChangesReport,
+        FileDiff,
+        FilesMode,
+        FilesRequest,
+        FilesRestored,
+        RestorePreview,
+    )
     from clew.session.history.report import RequestReport, TurnReport
-    from clew.session.history.restore import FilesMode, FilesRequest, FilesRestored, RestorePreview
     from clew.session.history.rewind import Rewinding, Rewound
 
 __all__ = ["History"]
@@ -286,6 +293,6 @@ class History(EnginePart):
 
 
 def _request(files: str, force: bool, paths: Sequence[str]) -> FilesRequest:
-    from clew.session.history.restore import FilesRequest
+    from clew.session.history.file_values import FilesRequest
 
     return FilesRequest.of(files, force, paths)

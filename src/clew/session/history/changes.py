@@ -6,51 +6,22 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-import msgspec
 from msgspec.structs import replace
 
 from clew.errors import Conflict, InvalidInput, NotFound, NotSupported
-from clew.session.history.restore import FilesRestored, Restoring, Target
+from clew.session.history.file_values import ChangedFile, ChangesReport, FileDiff, FilesRestored
+from clew.session.history.restore import Restoring, Target
 from clew.session.history.timeline import Comparisons, Span, spans_of
 from clew.session.host import Host
 from clew.session.runtime import Runtime
-from clew.snapshots.base import ChangeKind, FileChange, SnapshotStore
+from clew.snapshots.base import FileChange, SnapshotStore
 from clew.store.base import get_session
 from clew.transcript.session import Session
 from clew.transcript.workspace_snapshot import WorkspaceSnapshot
 
-__all__ = ["ChangedFile", "ChangesReport", "FileDiff", "WorkspaceChanges", "revert_hunk"]
+__all__ = ["WorkspaceChanges", "revert_hunk"]
 
 _HUNK: Final = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
-
-
-class ChangedFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that a session changed. ``added`` and ``removed`` count lines, None for what is not text. ``shared``:
-    another session or a person changed it meanwhile."""
-
-    path: str
-    kind: ChangeKind
-    added: int | None = None
-    removed: int | None = None
-    shared: bool = False
-
-
-class ChangesReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The changes of a session, a turn or a step. ``skipped`` are paths that snapshots do not cover, with reasons;
-    ``failed`` is the newest reason why a snapshot is missing, so that changes may be missing, too."""
-
-    files: tuple[ChangedFile, ...]
-    skipped: Mapping[str, str] = {}
-    failed: str | None = None
-
-
-class FileDiff(msgspec.Struct, frozen=True, kw_only=True):
-    """The difference of one file as a unified diff. ``hunks`` are the headers by which one can be reverted."""
-
-    path: str
-    kind: ChangeKind
-    diff: str
-    hunks: tuple[str, ...] = ()
 
 
 class _Own(NamedTuple):

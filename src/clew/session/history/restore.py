@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
 
-from clew.errors import ClewError, InvalidInput, NotSupported, RewindTargetInvalid, SessionBusy, SnapshotFailed
+from clew.errors import ClewError, NotSupported, RewindTargetInvalid, SessionBusy, SnapshotFailed
 from clew.failpoints import failpoint
 from clew.session.cancellable import after, run_until
+from clew.session.history.file_values import FileEffect, FilesRequest, FilesRestored, RestorePreview
 from clew.session.history.timeline import Comparisons, spans_of
 from clew.session.host import Host
 from clew.session.runtime import Runtime
@@ -31,78 +31,19 @@ from clew.transcript.turn import HeadMove, Turn
 from clew.transcript.workspace_snapshot import Restore, WorkspaceSnapshot
 
 __all__ = [
-    "FileEffect",
-    "FilesMode",
-    "FilesRequest",
-    "FilesRestored",
     "Preparation",
-    "RestorePreview",
     "Restoring",
     "Target",
     "recover_snapshots",
 ]
 
 log = logging.getLogger("clew.snapshots")
-FilesMode = Literal["keep", "restore", "only"]
-"""Whether files are restored: not, together with the conversation, or they alone."""
 _INVERSE: dict[ChangeKind, ChangeKind] = {
     "added": "deleted",
     "deleted": "added",
     "modified": "modified",
     "mode": "mode",
 }
-
-
-class FilesRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request about files. Those in ``paths``, or with ``force`` all, are overwritten even if another hand has
-    changed them."""
-
-    mode: FilesMode = "keep"
-    force: bool = False
-    paths: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, mode: str, force: bool, paths: Sequence[str]) -> FilesRequest:
-        if mode not in ("keep", "restore", "only"):
-            raise InvalidInput(f"files must be keep, restore or only, not {mode!r}")
-        if mode == "keep" and (force or paths):
-            raise InvalidInput("force and paths are about restored files; set files to restore or only")
-        return cls(mode=mode, force=force, paths=tuple(paths))  # type: ignore[arg-type]
-
-
-class FileEffect(msgspec.Struct, frozen=True, kw_only=True):
-    """The effect of a restore on one file: ``added`` and ``removed`` count lines, None for what is not text.
-
-    ``conflict``: another hand has changed it since, so that it is left alone unless it is named.
-    """
-
-    path: str
-    kind: ChangeKind
-    added: int | None = None
-    removed: int | None = None
-    conflict: bool = False
-
-
-class RestorePreview(msgspec.Struct, frozen=True, kw_only=True):
-    """The effect that a restore would have. ``skipped`` are paths that the snapshot does not cover, with reasons;
-    ``unsure`` those that a call may have changed before the snapshot was taken, which was late."""
-
-    snapshot_id: str
-    taken_at: int
-    state: str
-    files: tuple[FileEffect, ...]
-    skipped: Mapping[str, str] = {}
-    unsure: tuple[str, ...] = ()
-
-
-class FilesRestored(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a restore. ``conflicts`` are files that were left alone since another hand has changed them."""
-
-    snapshot_id: str
-    restored: tuple[str, ...]
-    conflicts: tuple[str, ...] = ()
-    skipped: Mapping[str, str] = {}
-    unsure: tuple[str, ...] = ()
 
 
 class Target(msgspec.Struct, frozen=True):

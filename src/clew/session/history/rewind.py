@@ -19,8 +19,9 @@ from clew.session.acquire.prepare import locked_idle_session
 from clew.session.affected_tree import AffectedTree, load_affected, load_affected_above
 from clew.session.head_move import load_move, plan_restart
 from clew.session.history import rewind_plan as plans
+from clew.session.history.file_values import FilesRequest, FilesRestored, RestorePreview
 from clew.session.history.lookup import get_turn_of, locate_message
-from clew.session.history.restore import FilesRequest, FilesRestored, Preparation, RestorePreview, Restoring, Target
+from clew.session.history.restore import Preparation, Restoring, Target
 from clew.session.host import Host
 from clew.session.prompt.admission import PromptContent, admit, user_row
 from clew.session.prompt.submission import Submission

@@ -13,13 +13,13 @@ from clew.errors import ClewError
 from clew.fronts.cli.command import Json, Store, flag, moment, open_store, option, plural, session_shapes, show
 from clew.fronts.cli.safe_text import plain
 from clew.session.history.report import RequestReport
-from clew.session.history.rewind_plan import RewindMode
 from clew.session.history.tree import TreeBranch, TreeTurn, TreeView
 from clew.transcript.part import Part, kind_of, text_of
 
 if TYPE_CHECKING:
-    from clew.session.history.restore import FilesRestored
+    from clew.session.history.file_values import FilesRestored
     from clew.session.history.rewind import Rewound
+    from clew.session.history.rewind_plan import RewindMode
 
 __all__ = [
     "BEGINNING",
