@@ -186,6 +186,10 @@ share: $(READY) ## the campaign of two programs in one file, ROUNDS steps of the
 shell: $(READY) ## the campaign of shell lines that mean harm, run by bash, ROUNDS of them (2000)
 	$(RIG) shell $(BUDGET)
 
+.PHONY: snapshots
+snapshots: $(READY) ## the campaign of snapshots of a workspace that changes at random, ROUNDS of them (1000)
+	$(RIG) snapshots $(BUDGET)
+
 .PHONY: races
 races: $(READY) ## replicas that take one session at once, ROUNDS times (10000); with STORE=postgresql on one out of a wheel, with URL= there
 	$(BIN)/python -m tests.rig.races $(or $(ROUNDS),10000) $(or $(URL),$(STORE))

@@ -101,7 +101,7 @@ def _nouns() -> dict[str, Noun]:
                     "UsageGroup",
                     "UsageReport",
                 ),
-                *("UsageSums", "Config", "SavePolicy"),
+                *("UsageSums", "DiskUse", "Config", "SavePolicy"),
             ),
         ),
         "sessions": Noun(
@@ -145,6 +145,7 @@ def _nouns() -> dict[str, Noun]:
             h.OPERATIONS,
             (
                 *("Rewound", "ReflogEntry", "TreeView", "TreeTurn", "TreeBranch", "Compacted", "CompactionReport"),
+                *("FileEffect", "FilesRestored", "RestorePreview", "ChangedFile", "ChangesReport", "FileDiff"),
                 *("ContextReport", "ContextParts", "TurnReport", "StepReport", "RequestReport", "Section"),
             ),
         ),

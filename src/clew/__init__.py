@@ -14,7 +14,7 @@ from clew.errors import *  # noqa: F403 - every error is public
 from clew.live.base import Event, LiveStream, RunningCall, Status, Waiting
 from clew.mcp_server import McpServer
 from clew.session.api import Engine, SessionList
-from clew.session.api.operations import AgentList, AgentShape, ReplicaShape
+from clew.session.api.operations import AgentList, AgentShape, DiskUse, ReplicaShape
 from clew.store.base import Damage, Rebuilt
 from clew.store.search import SearchHit, SearchPage
 from clew.tools.base import File, Tool, ToolContext, ToolOutput
@@ -54,6 +54,14 @@ if TYPE_CHECKING:
     from clew.session.api.settings import SettingsShape
     from clew.session.api.turn_stream import TurnStream
     from clew.session.context.compact import Compacted
+    from clew.session.history.file_values import (
+        ChangedFile,
+        ChangesReport,
+        FileDiff,
+        FileEffect,
+        FilesRestored,
+        RestorePreview,
+    )
     from clew.session.history.report import CompactionReport, RequestReport, StepReport, TurnReport
     from clew.session.history.rewind import Rewound
     from clew.session.history.tree import ReflogEntry, TreeBranch, TreeTurn, TreeView
@@ -84,6 +92,9 @@ _LATER = {
     "clew.session.api.turn_stream": ("TurnStream",),
     "clew.session.history.views": ("FileList",),
     "clew.session.history.report": ("CompactionReport", "RequestReport", "StepReport", "TurnReport"),
+    "clew.session.history.file_values": (
+        *("ChangedFile", "ChangesReport", "FileDiff", "FileEffect", "FilesRestored", "RestorePreview"),
+    ),
     "clew.session.history.rewind": ("Rewound",),
     "clew.session.history.tree": ("ReflogEntry", "TreeBranch", "TreeTurn", "TreeView"),
     "clew.interop.programs.import_report": ("Arrival", "Remark"),
@@ -118,6 +129,8 @@ __all__ = [
     "Arrival",
     "Blob",
     "Challenge",
+    "ChangedFile",
+    "ChangesReport",
     "Compacted",
     "CompactionReport",
     "Config",
@@ -125,12 +138,16 @@ __all__ = [
     "ContextParts",
     "ContextReport",
     "Damage",
+    "DiskUse",
     "Engine",
     "Event",
     "EventList",
     "Explanation",
     "File",
+    "FileDiff",
+    "FileEffect",
     "FileList",
+    "FilesRestored",
     "HookContext",
     "HookMap",
     "HookRefused",
@@ -155,6 +172,7 @@ __all__ = [
     "Remark",
     "ReplicaShape",
     "RequestReport",
+    "RestorePreview",
     "Rewound",
     "Routing",
     "Rule",

@@ -15,7 +15,7 @@ import msgspec
 from clew import ids
 from clew.address_space import STORE_BYTES, check_address_space
 from clew.clock import Clock, SystemClock
-from clew.config import Config, config_folder, data_folder, default_store_url, load_config
+from clew.config import Config, SnapshotsConfig, config_folder, data_folder, default_store_url, load_config
 from clew.convert import convert, explain_type_error
 from clew.errors import InvalidInput, NotSupported
 from clew.live.base import Live, LivePlace, parse_live
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from clew.agents.manifest import Agent
     from clew.providers.base import Provider, Providers
     from clew.session.cluster.lease import Lease
-    from clew.session.history.snapshot import SnapshotLayer
     from clew.session.hook_map import HookMap
     from clew.session.hooks import Hook, HookName
     from clew.session.host import Host
     from clew.session.turn.protected_paths import ProtectedPaths
+    from clew.snapshots.base import SnapshotLayer
     from clew.store.sql.sqlite.memory import MemoryStore  # a Store, which not every type checker sees
     from clew.tools.base import Tool
 
@@ -62,7 +62,7 @@ async def open(
     read_only: bool = False,
     clock: Clock | None = None,
     live: Live | str | None = None,
-    snapshots: SnapshotLayer | None = None,
+    snapshots: SnapshotLayer | Literal["on", "off"] | None = None,
     triggers: bool = True,
 ) -> AsyncIterator[Engine]:
     """Open a store and everything around it.
@@ -79,7 +79,10 @@ async def open(
     ids. ``deps`` is passed to tools and hooks. ``config_dir`` has the folders ``agents`` and ``skills``. Long outputs
     are stored in ``data_dir``, by default next to the store.
 
-    With ``snapshots``, which saves states of the workspace, a rewind can restore files, too. ``live`` is ``local``,
+    With ``snapshots="on"`` the workspaces of sessions are saved, so that a rewind can restore files, too: in
+    ``data_dir``, by default next to the store. A layer of your own is used instead. By default they are off, since a
+    library that copies a workspace unasked would surprise; with ``config="user"`` the config decides, where they are on
+    by default. ``live`` is ``local``,
     ``postgres`` or the address of a Valkey or Redis server; the default comes from the config or the store. While the
     store is open for writing, schedules are fired and the sessions of dead replicas are resumed; with
     ``triggers=False`` neither happens, for a short use of the store.
@@ -91,6 +94,7 @@ async def open(
 
     check_address_space(STORE_BYTES, "an engine")
     clock = clock or SystemClock()
+    is_user = config == "user"
     if config == "user":
         config, url = load_config(), default_store_url() if url is None else url
         config_dir, data_dir = config_dir or config_folder(), data_dir or data_folder()
@@ -105,7 +109,7 @@ async def open(
         builtin_tools=builtin_tools if isinstance(builtin_tools, bool) else tuple(builtin_tools),
         providers=ProviderSet(providers) if isinstance(providers, Mapping) else providers,
         hooks=hooks or {},
-        snapshots=snapshots,
+        snapshots=None if isinstance(snapshots, str) else snapshots,
         deps=deps,
     )
     mint = ids.Mint(clock)
@@ -125,6 +129,10 @@ async def open(
             spill = leaving.enter_context(_spill_folder(location, options.data_dir))
             live_name = "local" if read_only and live is None else live
             live_layer = await _find_live(live_name, options.config, location, store)
+            settings = options.config.snapshot_settings
+            if snapshots == "on" or (snapshots is None and is_user and settings.mode == "on"):
+                folder = leaving.enter_context(_snapshots_folder(location, options.data_dir))
+                options = msgspec.structs.replace(options, snapshots_folder=folder / await store.store_id())
             lock = lock_of(location) if read_only and location is not None else None
             lease = Lease(
                 shared=store.capabilities.many_processes,
@@ -134,7 +142,7 @@ async def open(
             def compose() -> Host:
                 return _compose(store, options, clock, mint, live_layer, lease, spill)
 
-            engine = Engine(store, live_layer, lease, compose, snapshots)
+            engine = Engine(store, live_layer, lease, compose)
             if not read_only:
                 engine.host  # noqa: B018 - composed now, to report what is wrong with it
             await leaving.enter_async_context(_opened(live_layer))
@@ -158,6 +166,7 @@ class _HostOptions(msgspec.Struct, frozen=True, kw_only=True):
     hooks: HookMap
     snapshots: SnapshotLayer | None
     deps: Any
+    snapshots_folder: Path | None = None
 
 
 def _with_store_defaults(config: Config, store: Store, location: Location | None) -> Config:
@@ -254,6 +263,35 @@ def _spill_folder(location: Location | None, data_dir: Path | None) -> Iterator[
         yield Path(folder).resolve()
 
 
+@contextlib.contextmanager
+def _snapshots_folder(location: Location | None, data_dir: Path | None) -> Iterator[Path]:
+    """Yield the folder of saved workspaces: in the data folder, else next to the store; for a store in memory a
+    temporary one."""
+    if isinstance(location, Memory):
+        with tempfile.TemporaryDirectory(prefix="clew-snapshots-", ignore_cleanup_errors=True) as folder:
+            yield Path(folder).resolve()
+    elif data_dir is not None:
+        yield data_dir.absolute() / "snapshots"
+    elif location is None or isinstance(location, PostgresDatabase):
+        raise InvalidInput("snapshots need a folder for the saved workspaces: name a data_dir")
+    else:
+        yield location.path.absolute().with_name(f"snapshots-{location.path.name}")
+
+
+def _open_snapshots(folder: Path, settings: SnapshotsConfig, own: tuple[str, ...]) -> SnapshotLayer:
+    """Return the shipped snapshot layer, which leaves out clew's own data."""
+    from clew.snapshots.layer import GitSnapshots
+
+    return GitSnapshots(
+        folder,
+        max_files=settings.max_files,
+        max_bytes=settings.max_bytes,
+        max_file_bytes=settings.max_file_bytes,
+        include=settings.include,
+        own=own,
+    )
+
+
 def _compose(
     store: Store, options: _HostOptions, clock: Clock, mint: ids.Mint, live: Live, lease: Lease, spill: Path
 ) -> Host:
@@ -266,8 +304,11 @@ def _compose(
     from clew.tools.builtin import BUILTIN
     from clew.tools.mcp.servers import McpServers
 
-    config = options.config
+    config, snapshots = options.config, options.snapshots
     protected = _protected_paths(store, options, spill)
+    if options.snapshots_folder is not None:
+        own = (*protected.folders, *protected.files)
+        snapshots = _open_snapshots(options.snapshots_folder, config.snapshot_settings, own)
     tools_by_name = _select_tools(options, protected)
     names = frozenset((*(tool.name for tool in BUILTIN), *tools_by_name))
     if options.agents is None:
@@ -288,10 +329,6 @@ def _compose(
     hooks = Hooks(options.deps)
     for name, hook in options.hooks.items():
         hooks.add(cast("HookName", name), cast("Hook", hook))
-    if options.snapshots is not None:
-        from clew.session.history.snapshot import attach
-
-        attach(hooks, options.snapshots)
     models = options.providers or _registry(config, clock)
     default_model = None
     if config.default_model is not None and options.providers is None:
@@ -316,6 +353,7 @@ def _compose(
         choices=Choices(default_model, config.default_agent, config.max_steps),
         servers=McpServers({**config.mcp_servers, **options.mcp_servers}, clock),
         lease=lease,
+        snapshots=snapshots,
     )
 
 

@@ -31,6 +31,7 @@ __all__ = [
     "SavePolicy",
     "ServerConfig",
     "SmartRecovery",
+    "SnapshotsConfig",
     "ToolsConfig",
     "config_folder",
     "data_folder",
@@ -166,6 +167,23 @@ class ToolsConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The same for a tool, by its name. It takes precedence over the others."""
 
 
+class SnapshotsConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of snapshots of workspaces, which a rewind can restore."""
+
+    mode: Literal["on", "off"] = "on"
+    """``off``: no snapshots. ``snapshots = "off"`` is the short form."""
+    wait_s: _Seconds = 10.0
+    """How long a call that may change files waits for a snapshot, in seconds."""
+    max_files: _Count = 200_000
+    """A workspace with more files has no snapshots."""
+    max_bytes: _Count = 2 * 1024**3
+    """A workspace with more bytes has no snapshots."""
+    max_file_bytes: _Count = 20 * 1024**2
+    """Larger files are not saved."""
+    include: tuple[str, ...] = ()
+    """Patterns of ignored files that are saved, too."""
+
+
 class ReplicaConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of a process that shares its store with others."""
 
@@ -206,6 +224,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of a server for its clients."""
     replica: ReplicaConfig = ReplicaConfig()
     """Settings of one of several processes on a store."""
+    snapshots: Literal["on", "off"] | SnapshotsConfig = SnapshotsConfig()
+    """``on``, ``off``, or a table: whether and how clew saves the workspace, so that a rewind can restore files."""
     durability: Literal["process", "power"] = "process"
     """``power``: every commit survives a loss of power. ``process``: the end of each turn does, chunks may not."""
     group_window_ms: float = 0.0
@@ -229,6 +249,11 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     resume: Literal["off", "safe"] = "off"
     """``safe``: after a restart interrupted turns are resumed automatically, at most twice each, unless a tool was
     running in them."""
+
+    @property
+    def snapshot_settings(self) -> SnapshotsConfig:
+        """The settings of snapshots, also where only the mode is given."""
+        return SnapshotsConfig(mode=self.snapshots) if isinstance(self.snapshots, str) else self.snapshots
 
 
 _REPLICA_VARIABLES: Final = {"CLEW_LEASE_S": "lease_s", "CLEW_DRAIN_S": "drain_s", "CLEW_REPLICA_URL": "url"}

@@ -175,6 +175,9 @@ class Mint:
     def replica(self) -> str:
         return self._make("rep_")
 
+    def snapshot(self) -> str:
+        return self._make("snp_")
+
     def _stamp(self) -> int:
         with self._lock:
             by_clock = max(self._clock.now_ms() - EPOCH_MS, 0) << _COUNTER_BITS

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-import shutil
-from pathlib import Path
 from typing import Any
 
 from clew.store.unit import (
@@ -128,34 +126,6 @@ async def summarise_inside(s: Scenario, turn: Turn, tail_start_id: str, **data: 
     await commit(s, SetTurn(turn.id, "completed", settled_at=now), MoveHead(turn.id, now, "turn"))
     await project_again(s)
     return made
-
-
-class Copies:
-    """A snapshot layer that copies the whole folder. ``broken`` makes restoring fail."""
-
-    def __init__(self, workspace: Path, kept: Path) -> None:
-        self.workspace = workspace
-        self.kept = kept
-        self.broken = False
-
-    async def take(self, session_id: str, message: MessageRow) -> str | None:
-        shutil.copytree(self.workspace, self.kept / message.id)
-        return message.id
-
-    async def preview(self, session_id: str, snapshot_id: str) -> list[str]:
-        names = {path.name: path for path in (self.kept / snapshot_id).iterdir()}
-        present = {path.name: path for path in self.workspace.iterdir()}
-        return sorted(n for n in {**names, **present} if _read(names.get(n)) != _read(present.get(n)))
-
-    async def restore(self, session_id: str, snapshot_id: str) -> None:
-        if self.broken:
-            raise OSError("the disk is on fire")
-        shutil.rmtree(self.workspace)
-        shutil.copytree(self.kept / snapshot_id, self.workspace)
-
-
-def _read(path: Path | None) -> bytes | None:
-    return path.read_bytes() if path is not None else None
 
 
 ACTIONS = ["prompt", "prompt", "prompt", "resend", "edit", "undo", "undo", "goto", "compact", "continue", "run"]

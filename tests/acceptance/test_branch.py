@@ -19,9 +19,9 @@ from clew.transcript.message import Message
 from clew.transcript.portable import FreshIds, rename_value
 from clew.transcript.pruned import Pruned
 from clew.transcript.usage import Usage
+from examples.own_snapshots import CopyLayer
 from tests.acceptance.branches import all_ids, model_view
 from tests.acceptance.conversations import (
-    Copies,
     commit,
     echo,
     is_sound,
@@ -304,9 +304,7 @@ async def test_sums_are_those_of_what_was_copied(open_both: Open) -> None:
 @pytest.mark.rule("BR-3")
 async def test_settings_come_along_and_permissions_queue_and_snapshots_do_not(open_both: Open, tmp_path: Any) -> None:
     """The argument is merged into the metadata; None takes a key away; what a session is to its parent stays there."""
-    workspace = tmp_path / "workspace"
-    workspace.mkdir()
-    async with open_both(echo(), snapshots=Copies(workspace, tmp_path / "kept")) as s:
+    async with open_both(echo(), snapshots=CopyLayer(tmp_path / "kept")) as s:
         await s.begin(metadata={"a": 1, "b": 2, "label": "mine", "kind": "subagent", "depth": 1}, model="test/big")
         (one,) = await talk(s, "one")
         await commit(s, PatchSession(permissions=({"permission": "bash", "pattern": "*", "action": "allow"},)))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,16 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import clew
-from clew.errors import InvalidId, InvalidInput, MessageNotFound, NotSupported, RewindTargetInvalid, SnapshotFailed
+from clew.errors import InvalidId, InvalidInput, MessageNotFound, RewindTargetInvalid
 from clew.session.history.check import check
 from clew.testing.scenario import Scenario
 from clew.testing.scripted import FakeProviders, Gate, say, wait
-from clew.transcript.message import MessageRow
 from clew.transcript.metadata import projection_of
 from clew.transcript.projection import compaction_tails, hidden_messages
 from tests.acceptance.conversations import (
     ACTIONS,
-    Copies,
     act,
     echo,
     is_sound,
@@ -34,76 +31,6 @@ from tests.acceptance.conversations import (
 from tests.rounds import rounds
 
 from .conftest import Open
-
-# RW-6
-
-
-@pytest.mark.rule("RW-6")
-async def test_a_rewind_brings_the_files_back_before_the_head_moves(open_both: Open, tmp_path: Path) -> None:
-    """To how they were when the message landed; when that fails, nothing moves and the reason is told."""
-    workspace = tmp_path / "workspace"
-    workspace.mkdir()
-    layer = Copies(workspace, tmp_path / "kept")
-    async with open_both(echo(), snapshots=layer) as s:
-        await s.begin()
-        (workspace / "a.txt").write_text("first")
-        one, two = await talk(s, "one", "two")
-        (workspace / "a.txt").write_text("second")
-        (workspace / "b.txt").write_text("new")
-        (three,) = await talk(s, "three")
-        rows = await rows_of(s)
-        assert [rows[id_].metadata["snapshot_id"] for id_ in (one, two, three)] == [one, two, three]
-        assert await layer.preview(s.id, two) == ["a.txt", "b.txt"]
-        layer.broken = True
-        tree = await tree_of(s)
-        with pytest.raises(SnapshotFailed, match="the disk is on fire"):
-            await s.engine.rewind(s.id, two, restore_files=True)
-        assert (await tree_of(s), await rows_of(s)) == (tree, rows)
-        layer.broken = False
-        await s.engine.rewind(s.id, three)
-        assert (workspace / "b.txt").exists()
-        await s.engine.rewind(s.id, two, mode="edit", restore_files=True)
-        assert {path.name: path.read_text() for path in workspace.iterdir()} == {"a.txt": "first"}
-        await is_sound(s)
-
-
-@pytest.mark.rule("RW-6")
-async def test_a_queued_message_gets_its_snapshot_when_it_is_fired(open_both: Open, tmp_path: Path) -> None:
-    """Of the files as they are then."""
-    workspace, gate = tmp_path / "workspace", Gate()
-    workspace.mkdir()
-    async with open_both([[wait(gate), say("one")], say("two")], snapshots=Copies(workspace, tmp_path / "kept")) as s:
-        await s.begin()
-        await s.send("1")
-        queued = await s.send("2")
-        await gate.reached.wait()
-        assert "snapshot_id" not in (await rows_of(s))[queued.message_id].metadata
-        (workspace / "late.txt").write_text("x")
-        gate.set()
-        await queued.wait()
-        assert (await rows_of(s))[queued.message_id].metadata["snapshot_id"] == queued.message_id
-        assert (tmp_path / "kept" / queued.message_id / "late.txt").exists()
-
-
-@pytest.mark.rule("RW-6")
-async def test_without_a_snapshot_there_are_no_files_to_bring_back(open_both: Open, tmp_path: Path) -> None:
-    """No layer: not supported. A message from before there was one: not a target for that."""
-
-    class Nothing(Copies):
-        async def take(self, session_id: str, message: MessageRow) -> str | None:
-            return None
-
-    async with open_both(echo()) as s:
-        await s.begin()
-        (one,) = await talk(s, "one")
-        with pytest.raises(NotSupported):
-            await s.engine.rewind(s.id, one, restore_files=True)
-    async with open_both(echo(), snapshots=Nothing(tmp_path, tmp_path)) as s:
-        await s.begin()
-        (one,) = await talk(s, "one")
-        with pytest.raises(RewindTargetInvalid, match="snapshot"):
-            await s.engine.rewind(s.id, one, restore_files=True)
-
 
 # Naming messages
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from clew.errors import SnapshotFailed
 from clew.testing.scripted import Gate, call, say, wait
+from tests.acceptance.workspaces import HeldLayer
 from tests.integration.http_client import served, texts
 from tests.integration.http_history import NO_TURN, refused, said, talked, turn_of
 
@@ -183,23 +185,17 @@ async def test_what_cannot_be_rewound_to_says_what_can() -> None:
 
 
 @pytest.mark.rule("RW-6")
-async def test_a_snapshot_that_cannot_be_brought_back_is_503() -> None:
+async def test_a_snapshot_that_cannot_be_brought_back_is_503(tmp_path: Path) -> None:
     """And nothing has moved."""
 
-    class Broken:
-        async def take(self, session_id: str, message: Any) -> str:
-            return "snap_1"
-
-        async def preview(self, session_id: str, snapshot_id: str) -> list[str]:
-            return []
-
-        async def restore(self, session_id: str, snapshot_id: str) -> None:
-            raise SnapshotFailed(f"{snapshot_id} is gone")
-
-    async with served(say("one"), snapshots=Broken()) as client:
-        session_id, [u1, _] = await talked(client, "first")
+    layer = HeldLayer(tmp_path / "kept")
+    async with served(say("one"), snapshots=layer) as client:
+        (tmp_path / "workspace").mkdir()
+        session_id, [u1, _] = await talked(client, "first", workspace_root=str(tmp_path / "workspace"))
+        (tmp_path / "workspace" / "a.txt").write_text("x")
+        layer.broken = SnapshotFailed("it is gone")
         path = f"/api/sessions/{session_id}/rewind"
-        answer = await client.post(path, {"message_id": u1["id"], "restore_files": True})
+        answer = await client.post(path, {"message_id": u1["id"], "files": "restore", "force": True})
         assert refused(answer) == (503, "snapshot_failed")
         assert await said(client, session_id) == ["first", "one"]
 

@@ -55,6 +55,7 @@ BODIES: dict[str, Any] = {
     "rewind": {"message_id": "message_id"},
     "set_head": {"turn_id": None},
     "branch": {"from_message_id": "message_id"},
+    "revert_change": {"path": "a.txt"},
     "answer": {"decision": "once"},
     "answer_all": {"decision": "once"},
     "answer_question": {"output": "x"},
@@ -71,6 +72,8 @@ BODIES: dict[str, Any] = {
     "patch_session": {"title": "x"},
 }
 QUERIES = {
+    "change_diff": "path=a.txt",
+    "preview_restore": "message_id={message_id}",
     "explain_permission": "tool=read",
     "search": f"q={SECRET}&session={{session_id}}",
     "rules": "session={session_id}",

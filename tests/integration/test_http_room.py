@@ -220,7 +220,7 @@ async def test_a_turn_tells_its_steps_and_a_request_is_proven(tmp_path: Path) ->
 # Garbage
 
 POSTS: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
-    ("rewind", {"message_id": "x"}, ("message_id", "mode", "text", "run", "restore_files")),
+    ("rewind", {"message_id": "x"}, ("message_id", "mode", "text", "run", "files", "force", "paths", "restore_files")),
     ("head", {"turn_id": None}, ("turn_id",)),
     ("branch", {"from_message_id": "x"}, ("from_message_id", "metadata", "model", "start_message_id")),
     ("compact", {}, ("focus",)),
@@ -233,6 +233,9 @@ async def test_garbage_in_any_field_is_refused_by_name(name: str, good: dict[str
     wrong: dict[str, tuple[Any, ...]] = {
         "run": (7, [], {}, "yes"),
         "restore_files": (7, [], {}, "yes"),
+        "force": (7, [], {}, "yes"),
+        "files": (7, True, [], {}, "all"),
+        "paths": (7, True, {}, "text", [7]),
         "metadata": (7, True, [], "text"),
         "mode": (7, True, [], {}, "again"),
         "model": (7, True, [], {}, "text"),

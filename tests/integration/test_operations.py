@@ -239,6 +239,7 @@ async def test_every_operation_arrives_whole_and_gives_what_the_facade_gives(who
         await walk("remove_prompt", name="tidy")
         await walk("models")
         await walk("replicas")
+        await walk("disk_use")
         await walk("usage", by="model", since="2026-01-31", until="2026-02-01T08:00Z")
         await walk("agents", workspace=folder)
         first = await walk(
@@ -276,7 +277,9 @@ async def test_every_operation_arrives_whole_and_gives_what_the_facade_gives(who
         await walk("compact", session_id=s, focus="the numbers")
         await walk("prune", session_id=s)
         await walk("compaction", session_id=s, message_id=a2.id)
-        await walk("branch", session_id=s, from_message_id=a2.id, metadata={"b": 1}, model=ECHO, start_message_id=u2.id)
+        start = {"metadata": {"b": 1}, "model": ECHO, "start_message_id": u2.id}
+        await walk("branch", session_id=s, from_message_id=a2.id, worktree=None, **start)
+        await walk("branch", session_id=s, from_message_id=a2.id, worktree=str(tmp_path / "aside"), **start)
         await walk("fork", turn_id=turn, label="aside", text="go on")
         back = await walk(
             "rewind",
@@ -285,6 +288,9 @@ async def test_every_operation_arrives_whole_and_gives_what_the_facade_gives(who
             mode="edit",
             text=None,
             run=True,
+            files="keep",
+            force=False,
+            paths=[],
             restore_files=False,
             parts=[{"type": "text", "text": "zwei"}],
             model=ECHO,
@@ -297,12 +303,21 @@ async def test_every_operation_arrives_whole_and_gives_what_the_facade_gives(who
         assert (newest.parts[0]["text"], newest.metadata["client_message_id"]) == ("zwei", "u9")
         assert (u1.metadata["plan"], newest.metadata["plan"]) == ("free", "paid")
         rest = {"parts": None, "model": None, "agent": None, "client_message_id": None, "metadata": None}
-        await walk(
-            "rewind", session_id=s, message_id=u1.id, mode="edit", text="eins", run=False, restore_files=True, **rest
-        )
+        files = {"files": "restore", "force": True, "paths": ["a.txt"]}
+        rest |= {"mode": "edit", "text": "eins", "run": False, "restore_files": True}
+        await walk("rewind", session_id=s, message_id=u1.id, **files, **rest)
+        await walk("rewind", session_id=s, message_id=u1.id, **rest, files="keep", force=False, paths=[])
         await remote.rewind(s, u1.id)
-        await walk("unrewind", session_id=s)
-        await walk("set_head", session_id=s, turn_id=None)
+        await walk("unrewind", session_id=s, **files)
+        await remote.unrewind(s)
+        await walk("set_head", session_id=s, turn_id=None, **files)
+        await remote.set_head(s, None)
+        await walk("preview_restore", session_id=s, message_id=u1.id, turn_id=None, to=None)
+        await walk("preview_restore", session_id=s, message_id=None, turn_id=turn, to="undo")
+        await walk("changes", session_id=s, turn_id=turn, step=0)
+        await walk("change_diff", session_id=s, path="a.txt", turn_id=turn, step=0)
+        revert = {"path": "a.txt", "hunk": "@@ -1 +1 @@", "turn_id": turn, "step": 0, "force": True}
+        await walk("revert_change", session_id=s, **revert)
         await walk("continue_turn", session_id=s, mode="again", queue=False)
         await waiting(walk, s)
         await walk_triggers(walk, s, folder)

@@ -308,6 +308,7 @@ async def by_the_server(ada: Ada) -> None:
         ("POST", "/api/mcp-servers/mine/start", {}),
         ("PATCH", "/api/settings", {"default_model": "demo/echo"}),
         ("GET", "/api/replicas", None),
+        ("GET", "/api/disk", None),
         ("GET", "/metrics", None),
     ):
         assert (await ada.ask(method, path, body)).status in (403, 404), path
@@ -337,13 +338,15 @@ ROUTES = {
     **dict.fromkeys(("events.receive", "schedules.add", "schedules.run", "webhooks.add"), by_triggers),
     **dict.fromkeys(("find_files", "explain_permission"), by_looking),
     **dict.fromkeys(
-        ("mcp_servers", "start_mcp_server", "give_mcp_servers", "change_settings", "replicas", "metrics"), by_the_server
+        ("mcp_servers", "start_mcp_server", "give_mcp_servers", "change_settings", "replicas", "metrics", "disk_use"),
+        by_the_server,
     ),
     **dict.fromkeys(("edit_queued", "send_queued", "continue_turn"), by_the_queue),
 }
 """The operations that name a file or a folder, or make something run, and what is tried with each."""
 
 _READS = "tells what is stored for the owner's own sessions"
+_OWN_FILES = "names only files that the snapshots of an owner's own session have"
 _MOVES = "moves within an owner's own session, and neither names a file nor makes a tool run"
 HARMLESS = {
     **dict.fromkeys(("page", "asset", "document", "health", "ready", "models", "server"), "is the same for everybody"),
@@ -355,6 +358,7 @@ HARMLESS = {
     **dict.fromkeys(("accept_message", "abort", "cancel_queued", "move_queued", "pause_queue", "revoke_rule"), _MOVES),
     **dict.fromkeys(("rewind", "unrewind", "set_head", "compact", "prune", "answer_question"), _MOVES),
     **dict.fromkeys(("schedules.watch", "schedules.remove", "webhooks.remove", "webhooks.rotate"), _MOVES),
+    **dict.fromkeys(("preview_restore", "changes", "change_diff", "revert_change"), _OWN_FILES),
     "patch_session": "sets a mode, in each of which every tool is tried",
     **dict.fromkeys(("schedules.change", "webhooks.change"), "takes what adding one takes, but for the folder"),
     "webhooks.deliver": "gives text to a session that adding the webhook named",

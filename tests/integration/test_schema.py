@@ -204,6 +204,7 @@ async def test_everything_else_is_a_table_of_its_own(file: Path) -> None:
             "webhooks",
             "event_log",
             "replicas",
+            "workspace_snapshots",
             "clew_schema",
         }
     for name, query in QUERIES.items():

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from tests.rig.budget import Budget
 
-CAMPAIGNS: Final = ("kill", "power", "flip", "fuzz", "phases", "share", "shell", "chaos", "soak")
+CAMPAIGNS: Final = ("kill", "power", "flip", "fuzz", "phases", "share", "shell", "snapshots", "chaos", "soak")
 _MAX_REPORTED: Final = 20
 
 

@@ -58,6 +58,7 @@ NOT_CARRIED = {
     "search_docs": "derived from the parts",
     "search_marks": "derived from the parts",
     "adopted_messages": "about another program that writes to this store",
+    "workspace_snapshots": "a saved state is on this machine, and belongs to this session alone",
     "ledger_events": "of the store: what arrived there, and what was answered",
     "schedules": "of the store, which runs them",
     "webhooks": "of the store, which is called",

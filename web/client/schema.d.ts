@@ -75,11 +75,28 @@ export interface BranchBody {
   metadata?: Record<string, unknown> | null;
   model?: string | Record<string, unknown> | null;
   start_message_id?: string | null;
+  worktree?: string | null;
 }
 
 /** The answer to Slack's verification of a webhook's URL. It starts no turn. */
 export interface Challenge {
   challenge: string;
+}
+
+/** A file that a session changed. `added` and `removed` count lines, None for what is not text. `shared`: another session or a person changed it meanwhile. */
+export interface ChangedFile {
+  path: string;
+  kind: "added" | "deleted" | "mode" | "modified";
+  added?: number | null;
+  removed?: number | null;
+  shared?: boolean;
+}
+
+/** The changes of a session, a turn or a step. `skipped` are paths that snapshots do not cover, with reasons; `failed` is the newest reason why a snapshot is missing, so that changes may be missing, too. */
+export interface ChangesReport {
+  files: ChangedFile[];
+  skipped?: Record<string, string>;
+  failed?: string | null;
 }
 
 /** The request of the AI SDK v6 transport. Messages stay raw: they are the client's copy; the store has its own. */
@@ -162,6 +179,15 @@ export interface Damage {
   id?: string | null;
 }
 
+/** Bytes on disk by kind. `database` is None where the store is not on this machine; `outputs` are long outputs of tools; `workspaces` has the bytes of `snapshots` by workspace. */
+export interface DiskUse {
+  database: number | null;
+  blobs: number;
+  snapshots: number;
+  outputs: number;
+  workspaces: Record<string, number>;
+}
+
 /** The answer to a delivery that repeats an earlier one under a different id: the ids of the first. */
 export interface Duplicate {
   event_id: string;
@@ -192,6 +218,23 @@ export interface ExplainedShape {
   subjects: SubjectShape[];
 }
 
+/** The difference of one file as a unified diff. `hunks` are the headers by which one can be reverted. */
+export interface FileDiff {
+  path: string;
+  kind: "added" | "deleted" | "mode" | "modified";
+  diff: string;
+  hunks?: string[];
+}
+
+/** The effect of a restore on one file: `added` and `removed` count lines, None for what is not text. `conflict`: another hand has changed it since, so that it is left alone unless it is named. */
+export interface FileEffect {
+  path: string;
+  kind: "added" | "deleted" | "mode" | "modified";
+  added?: number | null;
+  removed?: number | null;
+  conflict?: boolean;
+}
+
 /** Files that the conversation has read or changed, the most recently touched first. Of all turns of the line, or of one page of them: then `count` and the actions are those of this page, and `next_cursor` leads to the page before it. A file touched on several pages is listed on each. */
 export interface FileList {
   files: TouchedFile[];
@@ -201,6 +244,15 @@ export interface FileList {
 /** Paths in a workspace, best match first. */
 export interface FileNames {
   files: string[];
+}
+
+/** The result of a restore. `conflicts` are files that were left alone since another hand has changed them. */
+export interface FilesRestored {
+  snapshot_id: string;
+  restored: string[];
+  conflicts?: string[];
+  skipped?: Record<string, string>;
+  unsure?: string[];
 }
 
 /** The label of a fork, and its first prompt, which is run. */
@@ -214,9 +266,12 @@ export interface GivenServers {
   servers: Record<string, McpServer>;
 }
 
-/** The turn to go to; null is the empty start. */
+/** The turn to go to; null is the empty start. And what happens to files. */
 export interface HeadBody {
   turn_id?: string | null;
+  files?: "keep" | "only" | "restore" | null;
+  force?: boolean | null;
+  paths?: string[] | null;
 }
 
 /** The version of clew and the kind of its store. `login`: whether clients authenticate by a token of clew, or by the host that clew is part of, for example with a cookie. */
@@ -536,12 +591,34 @@ export interface RequestReport {
   proven: boolean;
 }
 
+/** The effect that a restore would have. `skipped` are paths that the snapshot does not cover, with reasons; `unsure` those that a call may have changed before the snapshot was taken, which was late. */
+export interface RestorePreview {
+  snapshot_id: string;
+  taken_at: number;
+  state: string;
+  files: FileEffect[];
+  skipped?: Record<string, string>;
+  unsure?: string[];
+}
+
+/** The file, or one hunk of its differences by its header; of a turn or a step, by default of the whole session. */
+export interface RevertBody {
+  path: string;
+  hunk?: string | null;
+  turn_id?: string | null;
+  step?: number | null;
+  force?: boolean | null;
+}
+
 /** The user message to go back to, and what to do there. */
 export interface RewindBody {
   message_id: string;
   mode?: "edit" | "resend" | null;
   text?: string | null;
   run?: boolean | null;
+  files?: "keep" | "only" | "restore" | null;
+  force?: boolean | null;
+  paths?: string[] | null;
   restore_files?: boolean | null;
   parts?: Part[] | null;
   model?: string | Record<string, unknown> | null;
@@ -550,13 +627,14 @@ export interface RewindBody {
   metadata?: Record<string, unknown> | null;
 }
 
-/** The new head, and the messages that left the line; with `message_id` and `queued` if the rewind runs. */
+/** The new head, and the messages that left the line; with `message_id` and `queued` if the rewind runs, and with `files` if some were restored. */
 export interface RewoundShape {
   head_turn_id: string | null;
   hidden: string[];
   draft: string | null;
   message_id?: string;
   queued?: boolean;
+  files?: FilesRestored;
 }
 
 /** The target of an event: a session by its id, label or routing key; without any, a new session each time. The other values are for a session that is created. `model` and `agent` also apply to an existing one. */
@@ -905,6 +983,13 @@ export interface TurnReport {
   steps: StepReport[];
 }
 
+/** The treatment of files: `restore` takes them along, `only` undoes the newest restore of files alone. */
+export interface UnrewindBody {
+  files?: "keep" | "only" | "restore" | null;
+  force?: boolean | null;
+  paths?: string[] | null;
+}
+
 /** Token usage: `input` without cache, `output` without reasoning; `total` is everything billed. */
 export interface Usage {
   input?: number;
@@ -1000,6 +1085,13 @@ export interface Operations {
     query: Record<string, never>;
     body: undefined;
     answer: Blob;
+  };
+  /** Get the bytes on disk by kind. */
+  "GET /api/disk": {
+    path: Record<string, never>;
+    query: Record<string, never>;
+    body: undefined;
+    answer: DiskUse;
   };
   /** Check that the server is up. */
   "GET /api/health": {
@@ -1342,8 +1434,36 @@ export interface Operations {
   "POST /api/sessions/{id}/unrewind": {
     path: { id: string };
     query: Record<string, never>;
-    body: Nothing | undefined;
+    body: UnrewindBody | undefined;
     answer: RewoundShape;
+  };
+  /** Show what restoring files would do. */
+  "GET /api/sessions/{id}/restore": {
+    path: { id: string };
+    query: { message_id?: string | null; turn_id?: string | null; to?: "start" | "undo" | "unrewind" | null };
+    body: undefined;
+    answer: RestorePreview;
+  };
+  /** List the files a session changed. */
+  "GET /api/sessions/{id}/changes": {
+    path: { id: string };
+    query: { turn_id?: string | null; step?: number | null };
+    body: undefined;
+    answer: ChangesReport;
+  };
+  /** Show the changes of one file. */
+  "GET /api/sessions/{id}/changes/diff": {
+    path: { id: string };
+    query: { path: string; turn_id?: string | null; step?: number | null };
+    body: undefined;
+    answer: FileDiff;
+  };
+  /** Take a file or a hunk back. */
+  "POST /api/sessions/{id}/changes/revert": {
+    path: { id: string };
+    query: Record<string, never>;
+    body: RevertBody;
+    answer: FilesRestored;
   };
   /** Move the head to any turn. */
   "POST /api/sessions/{id}/head": {

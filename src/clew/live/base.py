@@ -93,6 +93,9 @@ EventType = Literal[
     "context_compacted",
     # A message was queued, changed, sent or removed, or the queue was paused or resumed.
     "queue_changed",
+    # A snapshot of the workspace failed, or was late. With ``snapshot_id``, ``point``, ``turn_id``, ``state`` and
+    # ``problem``.
+    "snapshot_failed",
     # The status of a session changed. With ``status``.
     "status",
 ]

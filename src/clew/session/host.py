@@ -18,6 +18,7 @@ from clew.providers.base import EndpointKind, Providers
 from clew.session.cluster.lease import Lease
 from clew.session.hooks import Hooks
 from clew.session.turn.protected_paths import ProtectedPaths
+from clew.snapshots.base import SnapshotLayer
 from clew.store.base import Store
 from clew.telemetry.telemetry import Telemetry
 from clew.tools.base import Tool, declared_capabilities
@@ -64,6 +65,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     lease: Lease = msgspec.field(default_factory=Lease)
     servers: ToolServers | None = None
     builtin_tools: tuple[Tool, ...] = ()
+    snapshots: SnapshotLayer | None = None
     telemetry: Telemetry = msgspec.field(default_factory=Telemetry)
 
     @property

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from clew.live.base import Signal
 from clew.session.acquire.acquire import SHUTDOWN
 from clew.session.acquire.live_sessions import LiveSessions
@@ -14,6 +16,7 @@ from clew.session.prompt.event_replies import EventReplies
 from clew.session.prompt.prompts import Prompts
 from clew.session.prompt.queue import Queue
 from clew.session.prompt.submission import Outcomes
+from clew.session.snapshots import Snapshots
 from clew.session.turn.answers import Answers
 from clew.session.turn.continuation import Continuation
 from clew.session.turn.rules_service import RulesService
@@ -21,6 +24,9 @@ from clew.session.turn.runner import Runner
 from clew.store.unit import STORE_WIDE, AppendChunks, BeginDeletion, DeletePortion, FinishStep, MarkFolded, Unit
 
 __all__ = ["Runtime"]
+
+_COLLECT_AFTER_MS: Final = 60_000
+"""Time between a deletion and the collection of its saved workspaces, so that many deletions have one."""
 
 
 class Runtime:
@@ -33,8 +39,9 @@ class Runtime:
         self.sessions = LiveSessions(host)
         self.streams = LiveStreams(host.store, host.live)
         self.event_replies = EventReplies(host)
-        self.queue = Queue(host, self.sessions, self._outcomes, self.event_replies)
-        self.runner = Runner(host, self.sessions, self.queue, self._outcomes, self.event_replies)
+        self.snapshots = Snapshots(host)
+        self.queue = Queue(host, self.sessions, self._outcomes, self.event_replies, self.snapshots)
+        self.runner = Runner(host, self.sessions, self.queue, self._outcomes, self.event_replies, self.snapshots)
         self.prompts = Prompts(host, self.sessions, self.queue, self.runner, self._outcomes, self.event_replies)
         self.answers = Answers(host, self.sessions, self.runner)
         self.rules_service = RulesService(host, self.sessions, self.answers)
@@ -74,6 +81,7 @@ class Runtime:
             # The store refuses writes of a run in another replica; the signal stops its tools, too.
             self._host.live.signal(Signal(session_id, "stop"))
             self.runner.tool_storage.drop(session_id)
+            self.snapshots.collect_later(_COLLECT_AFTER_MS)
             if self._host.servers is not None:
                 self._host.servers.forget(session_id)
 
@@ -82,6 +90,7 @@ class Runtime:
         that could not be settled."""
         unsettled = await self.sessions.close(SHUTDOWN, within_s)
         await self.streams.close()
+        await self.snapshots.close()
         # Last, as turns that settle at the end need the lease.
         await self.heartbeat.close()
         self.runner.tool_storage.close()

@@ -31,6 +31,7 @@ from clew.store.pending_work import OpenCall, PendingStream, QueuedMessage, Stre
 from clew.store.search import Cursor, SearchHit, SearchPage, SearchQuery, SessionPage, SessionQuery, ShownPage
 from clew.store.trees import HistoryPages, Paths
 from clew.store.unit import Outcome, Unit
+from clew.store.workspaces import Workspaces
 from clew.transcript.line import LineTurn
 from clew.transcript.message import MessageRow
 from clew.transcript.model_call import ModelCall
@@ -271,7 +272,7 @@ class Replicas(Protocol):
         ...
 
 
-class Moment(Conversations, HistoryPages, Paths, Replicas, Protocol):
+class Moment(Conversations, HistoryPages, Paths, Replicas, Workspaces, Protocol):
     """Reads as of one moment: everything that is read before a session is acquired, in one call."""
 
     async def at_once(self, session_id: str, ask: Callable[[Moment], Coroutine[Any, Any, T]]) -> T:

@@ -273,6 +273,8 @@ class Scope:
                 pass  # settled with the parts they are folded into
             case u.AddEvent() | u.PutSchedule() | u.DropSchedule() | u.PutWebhook() | u.DropWebhook():
                 pass  # the ledger is itself a log; triggers are configuration, not facts of a session
+            case u.PutSnapshot():
+                pass  # it names a saved state on this machine, which a store made from the log does not have
             case u.SetRunner() | u.JoinReplica() | u.BeatReplica() | u.LeaveReplica():
                 pass  # the runner is only valid while it runs
             case _:

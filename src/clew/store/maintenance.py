@@ -91,6 +91,10 @@ class Maintenance(Protocol):
         ``unsettled_sessions`` and ``failed_sessions`` of its sessions in one call."""
         ...
 
+    async def blob_bytes(self) -> int:
+        """Return the bytes of all stored files together."""
+        ...
+
     async def search(self, query: SearchQuery) -> SearchPage:
         """Return parts whose text, reasoning, tool input or tool output matches, in every settled message of every
         session.

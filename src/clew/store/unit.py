@@ -22,6 +22,7 @@ from clew.transcript.session import Model, Session
 from clew.transcript.turn import MoveReason, Step, Turn
 from clew.transcript.turn_state import TurnStatus
 from clew.transcript.usage import Usage
+from clew.transcript.workspace_snapshot import WorkspaceSnapshot
 from clew.triggers.values.ledger import Direction, LedgerEvent
 from clew.triggers.values.routing import RouteKind
 from clew.triggers.values.schedule import Schedule
@@ -41,9 +42,6 @@ class JournalEntry(NamedTuple):
     n: int
     part: int | None
     chunk: Chunk
-
-
-# Guards
 
 
 class Guard(msgspec.Struct, frozen=True, tag=True):
@@ -146,9 +144,6 @@ class RulesAre(Guard, frozen=True):
 
     project: str | None
     rules: tuple[dict[str, Any], ...]
-
-
-# Writes
 
 
 class Write(msgspec.Struct, frozen=True, tag=True):
@@ -320,6 +315,12 @@ class PutCall(Write, frozen=True):
     """
 
     call: ModelCall
+
+
+class PutSnapshot(Write, frozen=True):
+    """Store or replace the row of a saved state of the session's workspace."""
+
+    snapshot: WorkspaceSnapshot
 
 
 class AddPruned(Write, frozen=True):

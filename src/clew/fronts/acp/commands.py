@@ -12,6 +12,7 @@ from clew.errors import ClewError, MessageNotFound
 from clew.fronts.acp.session import OpenSession, Prompt
 from clew.session.api import Operations
 from clew.session.api.prompts import SavedPrompt
+from clew.session.history.rewind import Rewound
 from clew.transcript import part as p
 
 __all__ = ["COMMANDS", "available_commands", "find_command"]
@@ -58,24 +59,34 @@ async def _retry(opened: OpenSession, engine: Operations, rest: str, prompt: Pro
 
 
 async def _rewind(opened: OpenSession, engine: Operations, rest: str, prompt: Prompt) -> str:
+    rest, _, files = rest.partition(" ") if rest != "files" else ("", "", rest)
     prompts = [message for message in await engine.messages(opened.id) if message.is_prompt]
     number = int(rest) if rest.isascii() and rest.isdigit() else int(not rest)
     if not 1 <= number <= len(prompts):
         raise MessageNotFound(f"the conversation has {len(prompts)} of your messages; give a number from 1, the newest")
     target = prompts[-number]
-    await engine.rewind(opened.id, target.id, mode="edit")
+    rewound = await engine.rewind(opened.id, target.id, mode="edit", files="restore" if files == "files" else "keep")
     quoted = p.first_words(" ".join(target.texts), 80)
     await opened.say(
         f"Rewound to before “{quoted}”. The messages after it left the conversation, though this editor may still show "
-        "them; /unrewind restores them."
+        "them; /unrewind restores them." + _about_files(rewound)
     )
     return "end_turn"
 
 
 async def _unrewind(opened: OpenSession, engine: Operations, rest: str, prompt: Prompt) -> str:
-    await engine.unrewind(opened.id)
-    await opened.say("Restored the conversation from before the rewind.")
+    rewound = await engine.unrewind(opened.id, files="restore" if rest == "files" else "keep")
+    await opened.say("Restored the conversation from before the rewind." + _about_files(rewound))
     return "end_turn"
+
+
+def _about_files(rewound: Rewound) -> str:
+    """Return a sentence about the files that were restored."""
+    if rewound.files is None:
+        return ""
+    left = rewound.files.conflicts
+    others = f"; left alone, changed by another hand: {', '.join(left)}" if left else ""
+    return f" Files restored: {len(rewound.files.restored)}{others}."
 
 
 async def _context(opened: OpenSession, engine: Operations, rest: str, prompt: Prompt) -> str:
@@ -98,8 +109,10 @@ COMMANDS: Final[dict[str, Command]] = {
     "compact": Command("Summarise earlier turns now to free context", "what the summary must keep", _compact),
     "continue": Command("Resume a turn that was stopped, failed or reached a limit", None, _continue),
     "retry": Command("Answer the newest prompt again, as another version", None, _retry),
-    "rewind": Command("Rewind to before your newest message, or your Nth last", "N", _rewind),
-    "unrewind": Command("Undo the newest rewind", None, _unrewind),
+    "rewind": Command(
+        "Rewind to before your newest message, or your Nth last", "N, or files to restore them, too", _rewind
+    ),
+    "unrewind": Command("Undo the newest rewind", "files to restore them, too", _unrewind),
     "context": Command("Show context use and the session's cost", None, _context),
     "title": Command("Set the session's title", "the title", _title),
 }

@@ -82,7 +82,8 @@ def _restore_rewound(shape: r.RewoundShape, submitted: Submitted) -> Rewound:
     submission = None
     if isinstance(shape.message_id, str):
         submission = submitted(shape.message_id, shape.queued is True)
-    return Rewound(shape.head_turn_id, shape.hidden, shape.draft, submission)
+    files = None if shape.files is msgspec.UNSET else shape.files
+    return Rewound(shape.head_turn_id, shape.hidden, shape.draft, submission, files)
 
 
 async def _show_webhook(engine: Engine, operation: Operation, arguments: Arguments, webhook: Webhook) -> Any:

@@ -15,10 +15,14 @@ from clew.fronts.operations.operation import Arguments, Nothing, Operation, Page
 from clew.fronts.operations.results import MessageList, ModelName, ReflogList, RewoundShape, SessionShape
 from clew.fronts.operations.runs import Parts
 from clew.session.context.compact import Compacted
+from clew.session.history.file_values import ChangesReport, FileDiff, FilesRestored, RestorePreview
 from clew.session.history.report import CompactionReport, RequestReport, TurnReport
 from clew.session.history.tree import TreeView
 
 __all__ = ["OPERATIONS"]
+
+
+Files = Literal["keep", "restore", "only"]
 
 
 class RewindBody(Arguments):
@@ -28,6 +32,9 @@ class RewindBody(Arguments):
     mode: Literal["resend", "edit"] | None = None
     text: str | None = None
     run: bool | None = None
+    files: Files | None = None
+    force: bool | None = None
+    paths: list[str] | None = None
     restore_files: bool | None = None
     parts: Parts | None = None
     model: ModelName | None = None
@@ -37,14 +44,58 @@ class RewindBody(Arguments):
 
 
 class HeadBody(Arguments):
-    """The turn to go to; null is the empty start."""
+    """The turn to go to; null is the empty start. And what happens to files."""
 
     turn_id: str | UnsetType | None = UNSET
+    files: Files | None = None
+    force: bool | None = None
+    paths: list[str] | None = None
 
     def arguments(self) -> dict[str, Any]:
         if self.turn_id is UNSET:
             raise InvalidInput("turn_id is missing; null means the empty start")
         return super().arguments()
+
+
+class UnrewindBody(Arguments):
+    """The treatment of files: ``restore`` takes them along, ``only`` undoes the newest restore of files alone."""
+
+    files: Files | None = None
+    force: bool | None = None
+    paths: list[str] | None = None
+
+
+class RestoreQuery(Arguments):
+    """The state to restore: of a user message, of the end of a turn, or one of the named ones."""
+
+    message_id: str | None = None
+    turn_id: str | None = None
+    to: Literal["start", "unrewind", "undo"] | None = None
+
+
+class ChangesQuery(Arguments):
+    """The turn, or the step of a turn; by default the whole session."""
+
+    turn_id: str | None = None
+    step: Annotated[int, Meta(ge=0)] | None = None
+
+
+class ChangeDiffQuery(Arguments):
+    """The file, and the turn or step; by default the whole session."""
+
+    path: str
+    turn_id: str | None = None
+    step: Annotated[int, Meta(ge=0)] | None = None
+
+
+class RevertBody(Arguments):
+    """The file, or one hunk of its differences by its header; of a turn or a step, by default of the whole session."""
+
+    path: str
+    hunk: str | None = None
+    turn_id: str | None = None
+    step: Annotated[int, Meta(ge=0)] | None = None
+    force: bool | None = None
 
 
 class BranchBody(Arguments):
@@ -54,6 +105,7 @@ class BranchBody(Arguments):
     metadata: dict[str, Any] | None = None
     model: ModelName | None = None
     start_message_id: str | None = None
+    worktree: str | None = None
 
 
 class ForkBody(Arguments):
@@ -113,7 +165,17 @@ OPERATIONS: Final = (
     Operation(
         "rewind", "POST …/rewind", "Go back to a user message.", {200: RewoundShape, 202: RewoundShape}, RewindBody
     ),
-    Operation("unrewind", "POST …/unrewind", "Undo the latest rewind.", {200: RewoundShape}, Nothing, optional=True),
+    Operation(
+        "unrewind", "POST …/unrewind", "Undo the latest rewind.", {200: RewoundShape}, UnrewindBody, optional=True
+    ),
+    Operation(
+        "preview_restore", "GET …/restore", "Show what restoring files would do.", {200: RestorePreview}, RestoreQuery
+    ),
+    Operation("changes", "GET …/changes", "List the files a session changed.", {200: ChangesReport}, ChangesQuery),
+    Operation("change_diff", "GET …/changes/diff", "Show the changes of one file.", {200: FileDiff}, ChangeDiffQuery),
+    Operation(
+        "revert_change", "POST …/changes/revert", "Take a file or a hunk back.", {200: FilesRestored}, RevertBody
+    ),
     Operation("set_head", "POST …/head", "Move the head to any turn.", {200: RewoundShape}, HeadBody),
     Operation("reflog", "GET …/reflog", "List the moves of the head, newest first.", {200: ReflogList}, ReflogQuery),
     Operation(

@@ -19,7 +19,7 @@ from clew.fronts.operations.results import (
     SessionList,
 )
 from clew.mcp_server import McpServer
-from clew.session.api.operations import AgentList
+from clew.session.api.operations import AgentList, DiskUse
 from clew.session.api.prompts import SavedPrompt
 from clew.session.api.settings import SettingsShape
 from clew.tools.mcp_tools import ServerState
@@ -106,6 +106,7 @@ OPERATIONS: Final = (
         open=True,
         served=True,
     ),
+    Operation("disk_use", "GET /api/disk", "Get the bytes on disk by kind.", {200: DiskUse}, refusals=(404,)),
     Operation("health", "GET /api/health", "Check that the server is up.", {200: Health}, open=True, served=True),
     Operation(
         "ready",

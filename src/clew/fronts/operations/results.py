@@ -17,6 +17,7 @@ from clew.live.base import Status
 from clew.providers.base import ModelListing
 from clew.session.api.operations import ReplicaShape
 from clew.session.api.prompts import SavedPrompt
+from clew.session.history.file_values import FilesRestored
 from clew.session.history.tree import ReflogEntry
 from clew.store.base import Damage
 from clew.tools.mcp_tools import ServerState
@@ -186,13 +187,15 @@ class ReflogList(msgspec.Struct, frozen=True):
 
 
 class RewoundShape(msgspec.Struct, frozen=True):
-    """The new head, and the messages that left the line; with ``message_id`` and ``queued`` if the rewind runs."""
+    """The new head, and the messages that left the line; with ``message_id`` and ``queued`` if the rewind runs, and
+    with ``files`` if some were restored."""
 
     head_turn_id: str | None
     hidden: tuple[str, ...]
     draft: str | None
     message_id: str | UnsetType = UNSET
     queued: bool | UnsetType = UNSET
+    files: FilesRestored | UnsetType = UNSET
 
 
 class SubmissionShape(msgspec.Struct, frozen=True):
@@ -310,7 +313,8 @@ def show_session(session: Session, status: Status) -> SessionShape:
 
 
 def show_rewound(rewound: Rewound) -> RewoundShape:
-    moved = RewoundShape(rewound.head_turn_id, tuple(rewound.hidden), rewound.draft)
+    files = UNSET if rewound.files is None else rewound.files
+    moved = RewoundShape(rewound.head_turn_id, tuple(rewound.hidden), rewound.draft, files=files)
     submission = rewound.submission
     if submission is None:
         return moved

@@ -12,6 +12,7 @@ __all__ = ["ClientOperations", "Events", "ScheduleOperations", "Webhooks"]
 class ClientOperations(BlockingView):
     """The operations on sessions and on the server."""
 
+    disk_use = blocking(AsyncClient.disk_use)
     replicas = blocking(AsyncClient.replicas)
     models = blocking(AsyncClient.models)
     agents = blocking(AsyncClient.agents)
@@ -57,6 +58,10 @@ class ClientOperations(BlockingView):
     explain_permission = blocking(AsyncClient.explain_permission)
     rewind = rewinding(AsyncClient.rewind)
     unrewind = rewinding(AsyncClient.unrewind)
+    preview_restore = blocking(AsyncClient.preview_restore)
+    changes = blocking(AsyncClient.changes)
+    change_diff = blocking(AsyncClient.change_diff)
+    revert_change = blocking(AsyncClient.revert_change)
     set_head = rewinding(AsyncClient.set_head)
     reflog = blocking(AsyncClient.reflog)
     branch = blocking(AsyncClient.branch)

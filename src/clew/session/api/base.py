@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -111,6 +112,21 @@ class EnginePart:
         if folder is None:
             return None
         return await asyncio.to_thread(_resolve_folder, folder, self.roots)
+
+    async def _resolve_new_folder(self, folder: str | Path) -> str:
+        """Resolve the path of a folder that is to be made; an owner's must be in one of their folders."""
+        return await asyncio.to_thread(_resolve_new, folder, self.roots)
+
+
+def _resolve_new(folder: str | Path, roots: Sequence[Path] | None) -> str:
+    """Return a folder that does not exist yet as an absolute path without links; the one above it must be allowed."""
+    check_value(str(folder), "worktree")
+    path = Path(folder).expanduser()
+    # Whether something exists is said only about folders that are allowed.
+    made = _resolve_folder(path.parent, roots) / path.name
+    if path.name in ("", "..") or os.path.lexists(made):
+        raise InvalidInput(f"{str(folder)[:200]!r} exists already; name a new folder")
+    return str(made)
 
 
 def check_limit(limit: int | None) -> None:

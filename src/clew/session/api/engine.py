@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from clew.session.api.turn_stream import TurnStream
     from clew.session.cluster.lease import Lease
     from clew.session.context.compact import Compacted
-    from clew.session.history.snapshot import SnapshotLayer
     from clew.session.hook_map import Changing, Observing
     from clew.session.hooks import Hook, HookName
     from clew.session.host import Host
@@ -56,6 +55,7 @@ ADMIN_ONLY: Final = frozenset(
             "change_settings",
             "check_ready",
             "close",
+            "disk_use",
             "drain",
             "hook",
             "is_idle",
@@ -82,11 +82,9 @@ class Engine(Operations):
         live: Live,
         lease: Lease,
         compose: Callable[[], Host],
-        snapshots: SnapshotLayer | None = None,
     ) -> None:
         super().__init__(store, live, lease, compose)
         self.store = store
-        self._snapshots = snapshots
 
     @cached_property
     def host(self) -> Host:
@@ -381,7 +379,12 @@ class Engine(Operations):
 
     async def join(self, *, stays: bool) -> None:
         """Register this process as a replica of a shared store. Called when the engine is opened."""
+        from clew.session.history.restore import recover_snapshots
+
         await self._runtime.heartbeat.open(stays=stays)
+        await recover_snapshots(self._host)
+        if stays:
+            self._runtime.snapshots.collect_later()
 
     def figures(self) -> str:
         """Return :meth:`metrics`, which this was called in the last release."""

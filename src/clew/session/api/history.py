@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -11,8 +12,9 @@ from clew import ids
 from clew.errors import InvalidInput
 from clew.session.acquire.waiting import LEFT_OPEN
 from clew.session.api.base import EnginePart, check_limit
+from clew.session.history.lookup import get_turn_of
 from clew.session.history.report import CompactionReport, load_compaction
-from clew.session.history.rewind_plan import Edit, RewindMode
+from clew.session.history.rewind_plan import Edit, RestoreTo, RewindMode
 from clew.session.history.tree import ReflogEntry, TreeView, load_reflog, load_tree_view
 from clew.session.history.views import load_turn_messages
 from clew.transcript.message import Message
@@ -25,17 +27,23 @@ from clew.transcript.value_check import check_value
 if TYPE_CHECKING:
     from clew.compaction.context import ContextReport
     from clew.session.context.compact import Compacted
+    from clew.session.history.changes import WorkspaceChanges
+    from clew.session.history.file_values import (
+        ChangesReport,
+        FileDiff,
+        FilesMode,
+        FilesRequest,
+        FilesRestored,
+        RestorePreview,
+    )
     from clew.session.history.report import RequestReport, TurnReport
     from clew.session.history.rewind import Rewinding, Rewound
-    from clew.session.history.snapshot import SnapshotLayer
 
 __all__ = ["History"]
 
 
 class History(EnginePart):
     """The operations that move a session's head, copy its line, compact it, or report what was sent."""
-
-    _snapshots: SnapshotLayer | None = None
 
     async def rewind(
         self,
@@ -45,6 +53,9 @@ class History(EnginePart):
         mode: RewindMode = "resend",
         text: str | None = None,
         run: bool = False,
+        files: FilesMode = "keep",
+        force: bool = False,
+        paths: Sequence[str] = (),
         restore_files: bool = False,
         parts: Sequence[Mapping[str, Any]] | None = None,
         model: str | Model | dict[str, Any] | None = None,
@@ -58,6 +69,10 @@ class History(EnginePart):
         With ``run`` the message, or its edited version, is answered immediately. ``text`` replaces its text, ``parts``
         all of it; agent and client metadata stay the message's own unless given. So does the model, unless another was
         picked for the session since.
+
+        With ``files="restore"`` the workspace goes back, too, to its state when the message was sent; with ``only`` the
+        conversation stays. Files that another hand has changed since are left alone, unless they are in ``paths``, or
+        all with ``force``. ``restore_files=True`` is the older name of ``files="restore"``.
         """
         check_metadata(metadata)
         edit = Edit(
@@ -74,16 +89,98 @@ class History(EnginePart):
             mode=mode,
             edit=edit,
             run=run,
-            restore_files=restore_files,
+            files=_request("restore" if restore_files and files == "keep" else files, force, paths),
         )
 
-    async def unrewind(self, session_id: str) -> Rewound:
-        """Undo the newest rewind; raise ``NewerTurns`` if the conversation has continued after it."""
-        return await self._rewinding().unrewind(await self._resolve_session(session_id))
+    async def unrewind(
+        self, session_id: str, *, files: FilesMode = "keep", force: bool = False, paths: Sequence[str] = ()
+    ) -> Rewound:
+        """Undo the newest rewind; raise ``NewerTurns`` if the conversation has continued after it.
 
-    async def set_head(self, session_id: str, turn_id: str | None) -> Rewound:
-        """Go to any turn that the conversation has been at; None is its empty start."""
-        return await self._rewinding().set_head(await self._resolve_session(session_id), turn_id)
+        With ``files="restore"`` files go back to what they were before it; with ``only``, to what they were before the
+        newest restore, whichever operation made it.
+        """
+        request = _request(files, force, paths)
+        return await self._rewinding().unrewind(await self._resolve_session(session_id), request)
+
+    async def set_head(
+        self,
+        session_id: str,
+        turn_id: str | None,
+        *,
+        files: FilesMode = "keep",
+        force: bool = False,
+        paths: Sequence[str] = (),
+    ) -> Rewound:
+        """Go to any turn that the conversation has been at; None is its empty start.
+
+        With ``files``, the workspace goes to its state at the end of that turn.
+        """
+        request = _request(files, force, paths)
+        return await self._rewinding().set_head(await self._resolve_session(session_id), turn_id, request)
+
+    async def preview_restore(
+        self,
+        session_id: str,
+        *,
+        message_id: str | None = None,
+        turn_id: str | None = None,
+        to: RestoreTo = None,
+    ) -> RestorePreview:
+        """Return what restoring files would do now: the files with their lines added and removed, and conflicts.
+
+        To the state when a message was sent, to that at the end of a turn, or ``to`` the ``start``, to the state before
+        the newest rewind (``unrewind``) or before the newest restore (``undo``).
+        """
+        return await self._rewinding().preview(await self._resolve_session(session_id), message_id, turn_id, to)
+
+    async def changes(self, session_id: str, *, turn_id: str | None = None, step: int | None = None) -> ChangesReport:
+        """Return the files that the session's own calls have changed: in all, in a turn, or in a step of it.
+
+        Compared are the states before and after its calls. A file that another session or a person changed meanwhile
+        is ``shared``.
+        """
+        found = await self._resolve_session(session_id)
+        return await self._workspace_changes().report(found, await self._own_turn(found, turn_id), step)
+
+    async def change_diff(
+        self, session_id: str, path: str, *, turn_id: str | None = None, step: int | None = None
+    ) -> FileDiff:
+        """Return the changes of one file as a unified diff, with the headers of its hunks."""
+        found = await self._resolve_session(session_id)
+        return await self._workspace_changes().diff(found, path, await self._own_turn(found, turn_id), step)
+
+    async def revert_change(
+        self,
+        session_id: str,
+        path: str,
+        *,
+        hunk: str | None = None,
+        turn_id: str | None = None,
+        step: int | None = None,
+        force: bool = False,
+    ) -> FilesRestored:
+        """Take the changes of one file back, or the ``hunk`` with that header; ``unrewind(files="only")`` undoes that.
+
+        Refused with ``Conflict`` if the file was changed since, unless ``force`` is given.
+        """
+        from clew.session.acquire.prepare import locked_idle_session
+
+        found = await self._resolve_session(session_id)
+        turn_id = await self._own_turn(found, turn_id)
+        async with locked_idle_session(self._host, self._runtime.sessions, found):
+            return await self._workspace_changes().revert(
+                found, path, hunk=hunk, turn_id=turn_id, step=step, force=force
+            )
+
+    def _workspace_changes(self) -> WorkspaceChanges:
+        from clew.session.history.changes import WorkspaceChanges
+
+        return WorkspaceChanges(self._host, self._runtime)
+
+    async def _own_turn(self, session_id: str, turn_id: str | None) -> str | None:
+        """Check that a turn is one of the session's."""
+        return None if turn_id is None else (await get_turn_of(self._store, session_id, turn_id)).id
 
     async def reflog(
         self, session_id: str, *, limit: int | None = None, before: int | None = None
@@ -100,12 +197,15 @@ class History(EnginePart):
         metadata: Mapping[str, Any] | None = None,
         model: str | Model | dict[str, Any] | None = None,
         start_message_id: str | None = None,
+        worktree: str | Path | None = None,
     ) -> Session:
         """Create a session with a copy of the line up to and including that message.
 
         ``metadata`` is merged into the copied one; ``start_message_id`` copies only from there: a user message that
         begins a turn, or a summary. Rules, queue, permission mode, and the metadata by which events are routed or that
         says who made the session are not copied. A summary in force stays in force if it kept the message.
+        ``worktree`` is a new folder for the branch, with the files as they were at that message: a git worktree if the
+        workspace is a repository, else a copy.
         """
         from clew.session.history.branch import Branching
 
@@ -115,6 +215,7 @@ class History(EnginePart):
             metadata=metadata,
             model=model,
             start_message_id=start_message_id,
+            worktree=None if worktree is None else await self._resolve_new_folder(worktree),
         )
 
     async def fork(self, turn_id: str, *, label: str | None = None, text: str | None = None) -> Session:
@@ -193,4 +294,10 @@ class History(EnginePart):
     def _rewinding(self) -> Rewinding:
         from clew.session.history.rewind import Rewinding
 
-        return Rewinding(self._host, self._runtime, self._snapshots)
+        return Rewinding(self._host, self._runtime)
+
+
+def _request(files: str, force: bool, paths: Sequence[str]) -> FilesRequest:
+    from clew.session.history.file_values import FilesRequest
+
+    return FilesRequest.of(files, force, paths)

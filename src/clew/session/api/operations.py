@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -20,6 +22,7 @@ from clew.session.api.servers import Servers
 from clew.session.api.sessions import Sessions
 from clew.session.api.settings import Settings
 from clew.session.api.transfer import Transfer
+from clew.snapshots.base import SnapshotStore
 from clew.store.base import Blob, Damage
 from clew.transcript.session import Model
 from clew.transcript.spend import GROUPINGS, Grouping, UsageQuery, UsageReport, parse_bound, report
@@ -31,7 +34,7 @@ if TYPE_CHECKING:
     from clew.triggers.schedules import Schedules
     from clew.triggers.webhooks import Webhooks
 
-__all__ = ["AgentList", "AgentShape", "Operations", "ReplicaShape"]
+__all__ = ["AgentList", "AgentShape", "DiskUse", "Operations", "ReplicaShape"]
 
 _SHA256: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
@@ -76,6 +79,17 @@ class ReplicaShape(msgspec.Struct, frozen=True):
     alive: bool
     here: bool
     sessions: tuple[str, ...]
+
+
+class DiskUse(msgspec.Struct, frozen=True):
+    """Bytes on disk by kind. ``database`` is None where the store is not on this machine; ``outputs`` are long outputs
+    of tools; ``workspaces`` has the bytes of ``snapshots`` by workspace."""
+
+    database: int | None
+    blobs: int
+    snapshots: int
+    outputs: int
+    workspaces: dict[str, int]
 
 
 class Operations(Sessions, Runs, History, Permissions, Transfer, Files, SavedPrompts, Settings, Servers):
@@ -151,6 +165,21 @@ class Operations(Sessions, Runs, History, Permissions, Transfer, Files, SavedPro
             shown.append(convert({**msgspec.structs.asdict(replica), **more}, ReplicaShape))
         return shown
 
+    async def disk_use(self) -> DiskUse:
+        """Return the bytes on disk by kind: database, blobs, snapshots of workspaces, long outputs of tools."""
+        layer, path = self._host.snapshots, getattr(self._store, "path", None)
+        workspaces = await layer.disk_use() if isinstance(layer, SnapshotStore) else {}
+        blobs = await self._store.blob_bytes()
+        database = None
+        if isinstance(path, Path) and path.is_dir():
+            blobs = await asyncio.to_thread(_bytes_below, [path / "clew" / "blobs"])
+            database = await asyncio.to_thread(_bytes_below, [path]) - blobs
+        elif isinstance(path, Path):
+            files = [path, *(path.with_name(f"{path.name}-{end}") for end in ("wal", "shm", "journal"))]
+            database = max(await asyncio.to_thread(_bytes_below, files) - blobs, 0)
+        outputs = await asyncio.to_thread(_bytes_below, [self._host.spill])
+        return DiskUse(database, blobs, sum(workspaces.values()), outputs, workspaces)
+
     async def losses(self) -> tuple[Damage, ...]:
         """Return what was acknowledged but is missing from the store, until the loss is accepted."""
         return await self._store.losses()
@@ -159,3 +188,13 @@ class Operations(Sessions, Runs, History, Permissions, Transfer, Files, SavedPro
         """Accept a loss, named by its id, so that it is no longer reported."""
         if not await self._store.accept_loss(loss_id, self._host.clock.now_ms()):
             raise NotFound(f"there is no loss {loss_id}", loss_id=loss_id)
+
+
+def _bytes_below(paths: Iterable[Path]) -> int:
+    """Return the bytes of these files and of those below these folders."""
+    total = 0
+    for path in paths:
+        for file in (path, *path.rglob("*")) if path.is_dir() else (path,):
+            with contextlib.suppress(OSError):
+                total += file.lstat().st_size
+    return total

@@ -22,6 +22,7 @@ from clew.session.acquire.prepare import is_live_anywhere, locked_idle_session, 
 from clew.session.history.branch_line import find_start, load_branch_line, with_rows
 from clew.session.history.branch_plan import check_point, check_turn, cut_line, plan_branch, start_line
 from clew.session.history.lookup import get_turn_of, locate_message
+from clew.session.history.restore import Restoring
 from clew.session.host import Host
 from clew.session.prompt.admission import admit, user_row
 from clew.session.prompt.queue import plan_wait
@@ -36,8 +37,10 @@ from clew.transcript.metadata import (
     PAUSED_KEY,
     PICKED_KEY,
     PINNED_KEY,
+    PLACE_KEYS,
     check_metadata,
     check_names,
+    local_place,
 )
 from clew.transcript.rule import check_mode
 from clew.transcript.session import Model, Session
@@ -70,8 +73,10 @@ class Branching:
         metadata: Mapping[str, Any] | None = None,
         model: str | Model | dict[str, Any] | None = None,
         start_message_id: str | None = None,
+        worktree: str | None = None,
     ) -> Session:
-        """Create a session with a copy of the line up to and including that message."""
+        """Create a session with a copy of the line up to and including that message. With a ``worktree`` it works in
+        that new folder, with the files as they were then."""
         changes = _check_metadata(metadata)
         check_value(msgspec.to_builtins(model), "model")
         chosen = self._host.providers.parse(model) if model is not None else None
@@ -80,9 +85,13 @@ class Branching:
         async with locked_idle_session(self._host, self._sessions, session_id) as source:
             point = await locate_message(self._host.store, session_id, from_message_id)
             turn = check_point(point)
+            if worktree is not None:
+                await Restoring(self._host, self._runtime).check_out(source, turn, point.row, worktree)
             # A compaction in force on the line is also in force at any message it kept.
             return await self._copy(
-                source, turn, point.row.id, changes, chosen, start_message_id, on_line=point.on_line
+                *(source, turn, point.row.id, changes, chosen, start_message_id),
+                on_line=point.on_line,
+                worktree=worktree,
             )
 
     async def fork(self, turn_id: str, *, label: str | None = None, text: str | None = None) -> Session:
@@ -114,6 +123,7 @@ class Branching:
         text: str | None = None,
         *,
         on_line: bool = False,
+        worktree: str | None = None,
     ) -> Session:
         host, now = self._host, self._host.clock.now_ms()
         loaded = await host.store.at_once(
@@ -134,11 +144,14 @@ class Branching:
             id=host.mint.session(host.store.capabilities.session_ids),
             agent=source.agent,
             model=model or source.model,
-            workspace_root=source.workspace_root,
+            workspace_root=worktree or source.workspace_root,
             parent_id=source.id,
             owner=source.owner,
             parent_message_id=point_id,
-            metadata=await self._metadata_of_copy(source, changes, now, picked=model is not None),
+            metadata={
+                **await self._metadata_of_copy(source, changes, now, picked=model is not None),
+                **(local_place(worktree) if worktree is not None and source.metadata.keys() & PLACE_KEYS else {}),
+            },
             created_at=now,
             updated_at=now,
         )

@@ -310,6 +310,9 @@ async def _left_behind(source: Store, spill: Path | None, renamed: Sequence[str]
     for session_id in await asyncio.to_thread(_with_folder, spill, renamed):
         tally.leave("folders of outputs put aside", "they stay under the old id of their session", session_id)
     listed = await source.session_ids()
+    saved = sum([len(await source.load_snapshots(session_id)) for session_id in listed])
+    if saved:
+        tally.leave("snapshots of workspaces", "they name saved states of the source", count=saved)
     facts = sum([len(await source.load_facts(session_id)) for session_id in listed])
     if facts:
         tally.leave(EVENT_LOG, "the target starts its own log", count=facts)

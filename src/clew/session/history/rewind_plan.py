@@ -21,6 +21,7 @@ from clew.transcript.value_check import check_value
 
 __all__ = [
     "Edit",
+    "RestoreTo",
     "RewindMode",
     "check_request",
     "check_target",
@@ -33,6 +34,9 @@ __all__ = [
 ]
 
 RewindMode = Literal["resend", "edit"]
+RestoreTo = Literal["start", "unrewind", "undo"] | None
+"""A state of the files that is no message's or turn's: the first one, that before the newest rewind that was not
+undone, or that before the newest restore."""
 
 
 class Edit(msgspec.Struct, frozen=True, kw_only=True):

@@ -29,6 +29,7 @@ from clew.session.prompt.admission import PromptContent, admit
 from clew.session.prompt.event_replies import EventReplies
 from clew.session.prompt.submission import Outcomes, Submission
 from clew.session.prompt.turn_config import resolve_for
+from clew.session.snapshots import Snapshots
 from clew.session.turn.run import AcquiredSession
 from clew.store import unit as u
 from clew.store.base import QueuedMessage, get_session
@@ -50,11 +51,19 @@ _PRIORITY: Final[dict[PausedBy, int]] = {"restart": 0, "error": 0, "abort": 1, "
 class Queue:
     """The queues of all sessions of one engine."""
 
-    def __init__(self, host: Host, sessions: LiveSessions, outcomes: Outcomes, event_replies: EventReplies) -> None:
+    def __init__(
+        self,
+        host: Host,
+        sessions: LiveSessions,
+        outcomes: Outcomes,
+        event_replies: EventReplies,
+        snapshots: Snapshots,
+    ) -> None:
         self._host = host
         self._sessions = sessions
         self._outcomes = outcomes
         self._event_replies = event_replies
+        self._snapshots = snapshots
 
     async def find_pause(self, session_id: str) -> PausedBy | None:
         """Return why the user's queued messages are paused; None if they are not."""
@@ -152,9 +161,12 @@ class Queue:
         turn = Turn(id=host.mint.turn(), session_id=session_id, parent_turn_id=loaded.head_turn_id, created_at=now)
         # Also ends a pause that was set after the session was read.
         resumed = (_END_PAUSE,) if resume else ()
-        outcome = await host.store.commit(plan_fire(loaded, queued, row, turn, *resumed, runner=host.lease.replica_id))
+        row, saving = self._snapshots.plan(start.session, row, turn.id)
+        runner = host.lease.replica_id
+        outcome = await host.store.commit(plan_fire(loaded, queued, row, turn, *resumed, *saving, runner=runner))
         if isinstance(outcome, u.Refused):
             return None, outcome.reason
+        self._snapshots.start(saving)
         self._sessions.publish("queue_changed", session_id)
         return AcquiredSession(config, turn, loaded.next_epoch, row.id), None
 

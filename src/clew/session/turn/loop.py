@@ -29,6 +29,7 @@ from clew.session.model_calls import NO_END, AskedCall, newest_step
 from clew.session.progress import Progress
 from clew.session.prompt.files import with_files, without_older_files
 from clew.session.prompt.turn_config import TurnConfig, prompt_writes
+from clew.session.snapshots import Snapshots
 from clew.session.turn.calls import MAX_CALLS, TOO_MANY, Call, Caller, Verdict
 from clew.session.turn.mcp_tools import serve_tools
 from clew.session.turn.recorder import Recorder
@@ -74,6 +75,7 @@ class Loop(msgspec.Struct):
     caller: Caller
     progress: Progress
     fitter: ContextFitter
+    snapshots: Snapshots
     turn_id: str
     step: int
     budget: int
@@ -101,12 +103,19 @@ class Loop(msgspec.Struct):
         for call_id in denied:
             await self.recorder.send(c.ToolOutputDenied(tool_call_id=call_id))
         began = self.host.clock.now_ms()
-        async for output in self.caller.run(calls):
-            await self._record_output(output)
+        await self._run_calls(calls, self.step - 1)
         for call in await self.host.store.load_calls(self.config.session.id) if calls else ():
             if (call.turn_id, call.step, call.ended) == (self.turn_id, self.step - 1, "completed"):
                 spent = call.tools_ms + self.host.clock.now_ms() - began
                 self.recorder.add_to_next_sync(PutCall(msgspec.structs.replace(call, tools_ms=spent)))
+
+    async def _run_calls(self, calls: Sequence[Call], step: int) -> None:
+        """Run calls of a step and record their results, with the workspace saved before and after them."""
+        tools = [call.tool for call in calls if call.tool is not self.config.form]
+        async with self.snapshots.around_calls(self.config.session, self.turn_id, step, tools):
+            async for item in self.caller.run(calls):
+                failpoint("run.tool_done")
+                await self._record_output(item)
 
     async def _record_output(self, output: c.Chunk | PutBlob) -> None:
         if isinstance(output, PutBlob):
@@ -165,9 +174,7 @@ class Loop(msgspec.Struct):
             await self.recorder.send(c.ToolOutputError(tool_call_id=call.id, error_text=TOO_MANY))
         failpoint("run.before_tools")
         self.tools_from = self.host.clock.now_ms() if calls else None
-        async for item in self.caller.run([v.call for v in verdicts if v.action == "run"]):
-            failpoint("run.tool_done")
-            await self._record_output(item)
+        await self._run_calls([v.call for v in verdicts if v.action == "run"], self.step)
         waits = await self._ask(verdicts)
         form = self.config.form
         output = next((call for call in calls if call.tool is form), None)

@@ -36,6 +36,7 @@ from clew.session.progress import Progress
 from clew.session.prompt.admission import assistant_row, next_row_at, synthetic_row
 from clew.session.prompt.submission import TurnOutcome
 from clew.session.prompt.turn_config import TurnConfig
+from clew.session.snapshots import Snapshots
 from clew.session.turn.calls import Call, Caller, ScheduleTurn, SpawnChild
 from clew.session.turn.loop import End, Loop
 from clew.session.turn.mcp_tools import served_names
@@ -111,6 +112,7 @@ class Run:
         *,
         spawn_child: SpawnChild,
         schedule_turn: ScheduleTurn,
+        snapshots: Snapshots,
     ) -> None:
         config, resumption = acquired.config, acquired.resumption
         self.turn = acquired.turn
@@ -120,6 +122,7 @@ class Run:
         self.signal = Signal()
         self.message_id = resumption.message.id if resumption else host.mint.message()
         self._host = host
+        self._snapshots = snapshots
         self._config = config
         self.epoch = acquired.epoch
         self._resumption = resumption
@@ -317,7 +320,10 @@ class Run:
 
     def _make_loop(self, recorder: Recorder, first_step: int, budget: int, warned: Pattern | None) -> Loop:
         caller, progress, fitter, turn_id = self._caller, self._progress, self._fitter, self.turn.id
-        return Loop(self._host, self._config, recorder, caller, progress, fitter, turn_id, first_step, budget, warned)
+        return Loop(
+            *(self._host, self._config, recorder, caller, progress, fitter, self._snapshots, turn_id),
+            *(first_step, budget, warned),
+        )
 
     async def _work(self, resumption: Resumption | None, first_step: int, budget: int, warned: Pattern | None) -> End:
         if not self._has_begun:

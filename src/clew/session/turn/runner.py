@@ -33,6 +33,7 @@ from clew.session.prompt.queue import Only, Queue, plan_resume
 from clew.session.prompt.submission import Outcomes, Submission, TurnOutcome
 from clew.session.prompt.title import entitle, is_unnamed, plan_words
 from clew.session.prompt.turn_config import TurnConfig
+from clew.session.snapshots import Snapshots
 from clew.session.turn.calls import ScheduleTurn
 from clew.session.turn.run import AcquiredSession, Run
 from clew.session.turn.subagent import Subagents
@@ -77,13 +78,20 @@ class Runner:
     """The runner of one engine's sessions."""
 
     def __init__(
-        self, host: Host, sessions: LiveSessions, queue: Queue, outcomes: Outcomes, event_replies: EventReplies
+        self,
+        host: Host,
+        sessions: LiveSessions,
+        queue: Queue,
+        outcomes: Outcomes,
+        event_replies: EventReplies,
+        snapshots: Snapshots,
     ) -> None:
         self._host = host
         self._sessions = sessions
         self._queue = queue
         self._outcomes = outcomes
         self._event_replies = event_replies
+        self._snapshots = snapshots
         self._subagents = Subagents(host, sessions, self.open, self.stop)
         self.tool_storage = ToolStorage(host.clock)
         # Schedules are implemented above the runtime, which sets this.
@@ -120,8 +128,9 @@ class Runner:
         unarchived = (PatchSession(archived_at=None),) if is_wanted else ()
         # A user's prompt ends a pause: queued messages start when this turn has ended well.
         resumed = () if row.is_triggered else plan_resume(session)
-        more = (*content.blobs, *unarchived, *resumed, *plan_words(session, row), *also.writes)
         turn_id = self._host.mint.turn()
+        row, saving = self._snapshots.plan(session, row, turn_id)
+        more = (*content.blobs, *unarchived, *resumed, *plan_words(session, row), *saving, *also.writes)
         while True:
             runner = self._host.lease.replica_id
             turn = Turn(id=turn_id, session_id=session.id, parent_turn_id=None, created_at=row.created_at)
@@ -141,6 +150,7 @@ class Runner:
                 counted = None
                 newest_at = await self._host.store.newest_message_at(session.id)
                 row = msgspec.structs.replace(row, created_at=max(row.created_at, newest_at + 1))
+        self._snapshots.start(saving)
         submission = self._start_run(run)
         self._sessions.show_changed(session.id)
         return submission
@@ -150,7 +160,13 @@ class Runner:
         return self._start_run(self._make_run(acquired))
 
     def _make_run(self, acquired: AcquiredSession) -> Run:
-        return Run(self._host, acquired, spawn_child=self._subagents.spawn, schedule_turn=self.schedule_turn)
+        return Run(
+            self._host,
+            acquired,
+            spawn_child=self._subagents.spawn,
+            schedule_turn=self.schedule_turn,
+            snapshots=self._snapshots,
+        )
 
     def _start_run(self, run: Run) -> Submission:
         self._sessions.add_run(run)
@@ -223,6 +239,8 @@ class Runner:
         Return the state of the session after it, if that was read.
         """
         session_id, sessions, after = run.session_id, self._sessions, None
+        if outcome.status != "waiting":
+            self._snapshots.end_turn(run.session, outcome.turn_id)
         sessions.remove_run(run)
         await self._event_replies.settle(session_id)
         if outcome.status in ("failed", "refused"):

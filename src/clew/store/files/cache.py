@@ -23,7 +23,7 @@ from clew.store.base import Blob, Damage
 from clew.store.files.session_value import ABSENT, Entries, SessionValue
 from clew.store.files.shared import event_key
 from clew.store.sql import rows, triggers
-from clew.store.sql.line_reader import load_calls, load_pruned, load_state, load_tree
+from clew.store.sql.line_reader import load_calls, load_pruned, load_snapshots, load_state, load_tree
 from clew.store.sql.messages import MessageReader
 from clew.store.sql.sqlite.connection import SqliteStatements
 from clew.store.sql.statements import load_queries
@@ -37,7 +37,7 @@ from clew.triggers.values.ledger import LedgerEvent
 
 __all__ = ["CACHE_VERSION", "SHARED_ENTRIES", "TOUCHES", "Cache", "CachedFile"]
 
-CACHE_VERSION: Final = 1
+CACHE_VERSION: Final = 2
 _QUERIES: Final = load_queries("cache.sql", "clew.store.files")
 _DAY_MS: Final = 86_400_000
 
@@ -56,6 +56,7 @@ TOUCHES: Final = (
     ("blob_links", "blobs", "{row}.sha256"),
     ("pruned_outputs", "pruned", "json_array({row}.seq, {row}.message_id, {row}.part)"),
     ("model_calls", "calls", "{row}.id"),
+    ("workspace_snapshots", "snapshots", "{row}.id"),
     ("system_prompts", "prompts", "{row}.digest"),
     ("blobs", "blob_files", "{row}.sha256"),
     ("project_rules", "rules", "{row}.project"),
@@ -184,6 +185,7 @@ class Cache:
         pruned = value.pruned.values()
         sql.many("restore_pruned", ({**msgspec.structs.asdict(one), "session_id": id_} for one in pruned))
         sql.many("put_call", map(rows.call_params, value.calls.values()))
+        sql.many("put_snapshot", map(rows.snapshot_params, value.snapshots.values()))
 
     def drop(self, session_id: str) -> None:
         """Remove a session whose files are gone; what outlives it has files of its own."""
@@ -227,6 +229,7 @@ class Cache:
             blobs=dict.fromkeys(sha256 for (sha256,) in self._rows("load_blob_links", id=session_id)),
             pruned={(one.seq, one.message_id, one.part): one for one in load_pruned(sql, session_id)},
             calls={call.id: call for call in load_calls(sql, session_id)},
+            snapshots={one.id: one for one in load_snapshots(sql, session_id)},
         )
 
     # Changes
@@ -290,6 +293,9 @@ class Cache:
             case "pruned":
                 row = self._first("get_pruned", id=session_id, seq=key[0], message_id=key[1], part=key[2])
                 return ABSENT if row is None else Pruned(*row)
+            case "snapshots":
+                row = sql.first("find_snapshot", {"id": key})
+                return ABSENT if row is None else rows.to_snapshot(row)
             case _:
                 call = self._call(key)
                 return ABSENT if call is None else call

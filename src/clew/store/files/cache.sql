@@ -145,6 +145,7 @@ DELETE FROM message_queue WHERE session_id = :id;
 DELETE FROM blob_links WHERE session_id = :id;
 DELETE FROM pruned_outputs WHERE session_id = :id;
 DELETE FROM model_calls WHERE session_id = :id;
+DELETE FROM workspace_snapshots WHERE session_id = :id;
 DELETE FROM session_state WHERE session_id = :id
 
 -- name: drop_session

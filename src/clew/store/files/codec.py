@@ -18,9 +18,9 @@ from clew.store.files.session_value import Entries, SessionValue
 
 __all__ = ["FORMAT_VERSION", "MISREAD", "Codec", "Entries", "Loaded", "Saving", "format_note", "with_loss_ids"]
 
-FORMAT_VERSION: Final = 3
+FORMAT_VERSION: Final = 4
 """2: model calls, whose table an older clew treats as damage. 3: checks over the content, and messages of other
-programs in their own form, which an older clew treats as damage, too."""
+programs in their own form, which an older clew treats as damage, too. 4: snapshots, another such table."""
 MISREAD: Final = (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError)
 """Errors that reading a damaged value can raise."""
 

@@ -179,7 +179,9 @@ def _encode(value: SessionValue, memo: JsonMemo) -> bytes:
         "session_check": check_of(row),
         "aside": [*(_fragment(shape) for shape in aside), *memo.unread],
         "tables": {
-            name: [_fragment(entry) for entry in dump_table(value, name)] for name in TABLES if name not in _APART
+            name: [_fragment(entry) for entry in dump_table(value, name)]
+            for name in TABLES
+            if name not in _APART and (name != "snapshots" or value.snapshots)
         },
     }
     document = {

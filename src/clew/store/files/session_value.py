@@ -20,6 +20,7 @@ from clew.transcript.pruned import Pruned
 from clew.transcript.session import Session, SessionState, Spend
 from clew.transcript.spend import add_costs
 from clew.transcript.turn import HeadMove, Step, Tree, Turn
+from clew.transcript.workspace_snapshot import WorkspaceSnapshot
 
 __all__ = [
     "ABSENT",
@@ -39,7 +40,7 @@ ABSENT: Final = object()
 
 Entries = Mapping[tuple[str, Any], tuple[Any, Any]]
 """The changes of a unit: by table and key, the entry before and after it."""
-_NAMING: Final = frozenset({"messages", "turns", "moves", "calls"})
+_NAMING: Final = frozenset({"messages", "turns", "moves", "calls", "snapshots"})
 """Tables whose entries name their session."""
 
 
@@ -60,6 +61,7 @@ class SessionValue(msgspec.Struct, eq=True):
     blobs: dict[str, None] = {}
     pruned: dict[tuple[int, str, int], Pruned] = {}
     calls: dict[str, ModelCall] = {}
+    snapshots: dict[str, WorkspaceSnapshot] = {}
 
     @classmethod
     def of(cls, session: Session) -> SessionValue:
@@ -121,6 +123,7 @@ class OwnIds:
 
     def apply(self, value: SessionValue) -> None:
         """Rename everything in a session."""
+        value.snapshots = {}  # the saved states belong to the original
         sound = {id_ for id_, row in value.messages.items() if value.seals.get(id_) == row.seal}
         for name, table in value.tables().items():
             setattr(value, name, {self.key(name, key): self.entry(name, key, one) for key, one in table.items()})
@@ -205,6 +208,7 @@ TABLES: Final[dict[str, _Table]] = {
     "blobs": _Table("blob", lambda _: None, lambda _: None),
     "pruned": _of("prune", Pruned, lambda key: (int(key[0]), str(key[1]), int(key[2]))),
     "calls": _of("call", ModelCall),
+    "snapshots": _of("snapshot", WorkspaceSnapshot),
 }
 """Every table of a session. One that is added to :class:`SessionValue` must be added here."""
 TABLE_OF: Final = {table.record_type: name for name, table in TABLES.items() if table.record_type is not None}

@@ -321,6 +321,10 @@ class UnitWriter:
                 sql.run("dequeue", {"message_id": message_id})
                 metadata = merge(self._metadata(session_id, message_id), {}, ("queued_at",))
                 self._pending.set_metadata(message_id, metadata, 0)
+            case u.PutSnapshot(snapshot):
+                if snapshot.session_id != session_id:
+                    raise InternalError("a snapshot is of another session", snapshot_id=snapshot.id)
+                must(sql, "put_snapshot", rows.snapshot_params(snapshot))
             case u.AddPruned(pruned):
                 newest = sql.first("newest_prune", {"id": session_id})
                 seq = (newest[0] if newest else 0) + 1

@@ -40,6 +40,7 @@ from clew.store.sql.statements import (
     reading_view,
 )
 from clew.store.sql.trees import SqlHistoryPages, SqlPaths
+from clew.store.sql.workspaces import SqlWorkspaces
 from clew.transcript.message import MessageRow
 from clew.transcript.model_call import ModelCall
 from clew.transcript.pruned import Pruned
@@ -312,7 +313,7 @@ class SqlConversations(_SqlLists):
         return tuple(str(project) for project, *_ in sql.rows("all_project_rules", {}))
 
 
-class SqlMoment(SqlConversations, SqlHistoryPages, SqlPaths, _SqlReplicas):
+class SqlMoment(SqlConversations, SqlHistoryPages, SqlPaths, _SqlReplicas, SqlWorkspaces):
     """See :class:`clew.store.base.Moment`."""
 
     async def at_once(self, session_id: str, ask: Callable[[Moment], Coroutine[Any, Any, T]]) -> T:

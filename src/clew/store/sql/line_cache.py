@@ -49,7 +49,7 @@ _TOUCHED: Final[dict[type[u.Write], Callable[[Any], Iterable[str]]]] = {
     u.LinkMessage: lambda write: (write.turn_id,),
     u.AddPruned: lambda _: (_PRUNED,),
     # A message is on no line until it is linked; where a line ends is read each time.
-    **dict.fromkeys((u.InsertMessage, u.OpenTurn, u.SetEpoch, u.SetRunner, u.PutCall), _nothing),
+    **dict.fromkeys((u.InsertMessage, u.OpenTurn, u.SetEpoch, u.SetRunner, u.PutCall, u.PutSnapshot), _nothing),
     **dict.fromkeys((u.PatchSession, u.SetTitle, u.PutPrompt, u.PutBlob, u.LinkBlob, u.PutProjectRules), _nothing),
     **dict.fromkeys((u.AddEvent, u.PutSchedule, u.DropSchedule, u.PutWebhook, u.DropWebhook), _nothing),
     **dict.fromkeys((u.JoinReplica, u.BeatReplica, u.LeaveReplica, u.DeletePortion, u.FinishCopy), _nothing),

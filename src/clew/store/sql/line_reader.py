@@ -24,6 +24,7 @@ from clew.transcript.pruned import Pruned
 from clew.transcript.session import SessionState
 from clew.transcript.turn import HeadMove, Tree, Turn
 from clew.transcript.view import find_compaction
+from clew.transcript.workspace_snapshot import WorkspaceSnapshot
 
 __all__ = [
     "LOST_MESSAGES",
@@ -32,6 +33,7 @@ __all__ = [
     "load_calls",
     "load_path",
     "load_pruned",
+    "load_snapshots",
     "load_state",
     "load_tree",
     "rewinds",
@@ -127,6 +129,10 @@ def load_pruned(sql: Statements, session_id: str, messages: Collection[str] | No
 
 def load_calls(sql: Statements, session_id: str | None) -> tuple[ModelCall, ...]:
     return tuple(rows.to_call(row) for row in sql.rows("load_calls", {"id": session_id}))
+
+
+def load_snapshots(sql: Statements, session_id: str) -> tuple[WorkspaceSnapshot, ...]:
+    return tuple(rows.to_snapshot(row) for row in sql.rows("load_snapshots", {"id": session_id}))
 
 
 class LineReader:

@@ -86,6 +86,11 @@ class SqlMaintenance(SqlReader):
         sums = ((row[0], dict(zip(UsageSums.__struct_fields__, row[1:], strict=True))) for row in found)
         return tuple(UsageGroup(key=key, **{**known, "cost_usd": known["cost_usd"] / NANO}) for key, known in sums)
 
+    @reading_store
+    def blob_bytes(self, sql: Statements) -> int:
+        row = sql.first("blob_bytes", {})
+        return int(row[0]) if row is not None else 0
+
     @reading
     def load_facts(self, sql: Statements, stream_id: str) -> tuple[Fact, ...]:
         return tuple(to_fact(row) for row in sql.rows("load_facts", {"stream_id": stream_id}))

@@ -26,6 +26,7 @@ from clew.transcript.session import Model, Session, Spend
 from clew.transcript.turn import Step, Turn, TurnKind
 from clew.transcript.turn_state import TurnStatus
 from clew.transcript.usage import Usage
+from clew.transcript.workspace_snapshot import Restore, SnapshotAt, SnapshotStatus, WorkspaceSnapshot
 
 _KINDS: Final = frozenset(get_args(TurnKind))
 _STATUSES: Final = frozenset(get_args(TurnStatus))
@@ -45,6 +46,13 @@ _CALL: Final = (
     *("first_chunk_at", "ended_at", "tools_ms", "ended", "estimated", "workspace", "owner"),
 )
 """The order of ``call_columns``, with the columns of a model and of a usage combined."""
+_SNAPSHOT: Final = (
+    *("id", "session_id", "workspace", "point", "state", "created_at", "message_id", "turn_id", "step", "tree"),
+    "replica",
+)
+"""The order of ``snapshot_columns`` before its data."""
+_POINTS: Final = frozenset(get_args(SnapshotAt))
+_SNAPSHOT_STATES: Final = frozenset(get_args(SnapshotStatus))
 
 _NO_SPEND: Final = Spend(0, 0, 0.0, 0)
 _MODELS: Final[dict[Any, Model]] = {}
@@ -290,3 +298,31 @@ def to_replica(row: Row) -> Replica:
     """Convert a row with ``replica_columns``."""
     id_, url, version, started_at, beat_at, lease_until, draining, alive = row
     return Replica(id_, url, version, started_at, beat_at, lease_until, bool(draining), bool(alive))
+
+
+def snapshot_params(snapshot: WorkspaceSnapshot) -> Params:
+    data: dict[str, Any] = {"skipped": dict(snapshot.skipped)} if snapshot.skipped else {}
+    if snapshot.problem is not None:
+        data["problem"] = snapshot.problem
+    if snapshot.restore is not None:
+        data["restore"] = msgspec.to_builtins(snapshot.restore)
+    return {**{name: getattr(snapshot, name) for name in _SNAPSHOT}, "data_json": encode(data)}
+
+
+def to_snapshot(row: Row) -> WorkspaceSnapshot:
+    """Convert the row of a workspace snapshot from ``snapshot_columns``."""
+    if row[3] not in _POINTS or row[4] not in _SNAPSHOT_STATES:
+        raise RowUndecodable(
+            f"a snapshot has an invalid point or state: {row[3]!r}, {row[4]!r}", session_id=row[1], snapshot_id=row[0]
+        )
+    data = _object(row[11], "data of a snapshot", snapshot_id=row[0])
+    restore = data.get("restore")
+    try:
+        return WorkspaceSnapshot(
+            **dict(zip(_SNAPSHOT, row[:11], strict=True)),
+            problem=data.get("problem"),
+            skipped=data.get("skipped", {}),
+            restore=None if restore is None else convert(restore, Restore),
+        )
+    except msgspec.ValidationError as error:
+        raise RowUndecodable(f"a restore does not decode: {error}", snapshot_id=row[0]) from error

@@ -19,7 +19,7 @@ from __future__ import annotations
 import pytest
 
 # For detailed messages of failed assertions. It has no effect after the modules are imported.
-_PARTS = ("messages", "owners", "pages", "replicas", "sessions", "spend", "streams", "triggers", "units")
+_PARTS = ("messages", "owners", "pages", "replicas", "sessions", "snapshots", "spend", "streams", "triggers", "units")
 pytest.register_assert_rewrite(*(f"{__name__}.{name}" for name in _PARTS))
 
 from clew.testing.store_suite.fixtures import *
@@ -28,6 +28,7 @@ from clew.testing.store_suite.owners import *
 from clew.testing.store_suite.pages import *
 from clew.testing.store_suite.replicas import *
 from clew.testing.store_suite.sessions import *
+from clew.testing.store_suite.snapshots import *
 from clew.testing.store_suite.spend import *
 from clew.testing.store_suite.streams import *
 from clew.testing.store_suite.triggers import *

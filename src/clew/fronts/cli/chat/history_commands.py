@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from clew.errors import InvalidInput, MessageNotFound
+from clew.errors import ClewError, InvalidInput, MessageNotFound
 from clew.fronts.cli.chat.conversation import Conversation
 from clew.fronts.cli.chat.slash import slash
 from clew.fronts.cli.chat.versions import diff_versions, list_versions, newest_descendant
 from clew.fronts.cli.command import plural
-from clew.fronts.cli.commands.history import BEGINNING, draw_tree
+from clew.fronts.cli.commands.history import BEGINNING, draw_tree, restored_lines
 from clew.fronts.cli.commands.sessions import excerpt
 from clew.fronts.cli.render import diff_line, history_lines
+from clew.session.history.file_values import FilesMode
 from clew.session.history.rewind import Rewound
 from clew.session.history.tree import TreeTurn
 
@@ -29,8 +30,10 @@ async def rewind(chat: Conversation, rest: str) -> None:
             raise MessageNotFound(f"the conversation has only {count} of yours; see /tree and /goto for others")
         which = prompts[-int(which)].id
     text = text.strip()
-    rewound = await chat.engine.rewind(session_id, which, mode="edit", text=text or None, run=bool(text))
+    files = await _choose_files(chat, session_id, which)
+    rewound = await chat.engine.rewind(session_id, which, mode="edit", text=text or None, run=bool(text), files=files)
     chat.forget(rewound.hidden)
+    _note_files(chat, rewound)
     if rewound.submission is not None:
         # The replacement is printed in a moment, and shows the position.
         chat.note(_hidden_count(rewound))
@@ -38,6 +41,24 @@ async def rewind(chat: Conversation, rest: str) -> None:
     await _note_head(chat, rewound, "; /unrewind to undo")
     if rewound.draft is not None:
         chat.terminal.draft(rewound.draft)
+
+
+async def _choose_files(chat: Conversation, session_id: str, message_id: str) -> FilesMode:
+    """Ask what happens to the files that have changed since a message; without a choice they stay as they are."""
+    try:
+        changed = (await chat.engine.preview_restore(session_id, message_id=message_id)).files
+    except ClewError:
+        return "keep"  # snapshots are off, or the message is refused in a moment
+    if not changed:
+        return "keep"
+    choices = [("keep", "leave the files as they are"), ("restore", "bring the files back, too")]
+    chosen = await chat.terminal.pick(f"{plural(len(changed), 'file')} changed since then", choices)
+    return "restore" if chosen == "restore" else "keep"
+
+
+def _note_files(chat: Conversation, rewound: Rewound) -> None:
+    for line in restored_lines(rewound.files) if rewound.files is not None else ():
+        chat.note(line)
 
 
 @slash("[TEXT]", "edit one of your messages; with TEXT, replace the newest and answer it")
@@ -118,9 +139,13 @@ def _parse_number(found: Sequence[TreeTurn], word: str) -> str:
     return found[int(word) - 1].id
 
 
-@slash("", "undo the newest rewind")
+@slash("[files]", "undo the newest rewind; with files, bring those back that it restored, too")
 async def unrewind(chat: Conversation, rest: str) -> None:
-    await _note_head(chat, await chat.engine.unrewind(chat.require_session()))
+    if rest not in ("", "files"):
+        raise InvalidInput("give nothing, or files")
+    rewound = await chat.engine.unrewind(chat.require_session(), files="restore" if rest else "keep")
+    _note_files(chat, rewound)
+    await _note_head(chat, rewound)
 
 
 async def _note_head(chat: Conversation, rewound: Rewound, way_back: str = "") -> None:

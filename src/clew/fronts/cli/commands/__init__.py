@@ -24,6 +24,8 @@ COMMANDS: Final[Mapping[str, str]] = {
     "goto": "history:goto",
     "branch": "history:branch",
     "fork": "history:fork",
+    "changes": "files:changes",
+    "du": "files:du",
     "diff": "history:diff",
     "context": "context:context",
     "compact": "context:compact",

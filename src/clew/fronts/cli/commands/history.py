@@ -6,7 +6,8 @@ import difflib
 import json as jsonlib
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias
 
 from clew.errors import ClewError
 from clew.fronts.cli.command import Json, Store, flag, moment, open_store, option, plural, session_shapes, show
@@ -16,7 +17,9 @@ from clew.session.history.tree import TreeBranch, TreeTurn, TreeView
 from clew.transcript.part import Part, kind_of, text_of
 
 if TYPE_CHECKING:
+    from clew.session.history.file_values import FilesRestored
     from clew.session.history.rewind import Rewound
+    from clew.session.history.rewind_plan import RewindMode
 
 __all__ = [
     "BEGINNING",
@@ -27,6 +30,7 @@ __all__ = [
     "fork",
     "goto",
     "reflog",
+    "restored_lines",
     "rewind",
     "tree",
     "unrewind",
@@ -62,11 +66,24 @@ async def reflog(session: str, /, *, store: Store = None, json: Json = False) ->
     show(json, {"moves": moves}, lines)
 
 
+Files: TypeAlias = Annotated[
+    Literal["keep", "restore", "only"],
+    option("What happens to files of the workspace: keep them, restore them, too, or restore only them."),
+]
+Force: TypeAlias = Annotated[bool, flag("Overwrite files that another hand has changed since.")]
+Overwrite: TypeAlias = Annotated[
+    list[str] | None, option("Overwrite this file even if another hand has changed it; may be repeated.")
+]
+
+
 async def rewind(
     session: str,
     message: str,
     /,
     *,
+    files: Files = "keep",
+    force: Force = False,
+    overwrite: Overwrite = None,
     edit: Annotated[str | None, option("Replace the message with this text.")] = None,
     run: Annotated[bool, flag("Run it now, and print the answer.")] = False,
     store: Store = None,
@@ -82,7 +99,11 @@ async def rewind(
     from clew.fronts.operations.results import show_rewound
 
     async with open_store(store, write=True) as engine:
-        rewound = await engine.rewind(session, message, mode="resend" if edit is None else "edit", text=edit, run=run)
+        mode: RewindMode = "resend" if edit is None else "edit"
+        paths = overwrite or ()
+        rewound = await engine.rewind(
+            session, message, mode=mode, text=edit, run=run, files=files, force=force, paths=paths
+        )
         if rewound.submission is None:
             _show_move(rewound, json)
             return 0
@@ -90,22 +111,42 @@ async def rewind(
         return await follow_turn(engine, session, rewound.submission, json)
 
 
-async def unrewind(session: str, /, *, store: Store = None, json: Json = False) -> None:
-    """Undo the newest rewind, unless messages were added after it.
+async def unrewind(
+    session: str,
+    /,
+    *,
+    files: Files = "keep",
+    force: Force = False,
+    overwrite: Overwrite = None,
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """Undo the newest rewind, unless messages were added after it. With --files only: the newest restore of files.
 
-    Example: clew unrewind ses_…
+    Example: clew unrewind ses_… --files restore
     """
     async with open_store(store, write=True) as engine:
-        _show_move(await engine.unrewind(session), json)
+        _show_move(await engine.unrewind(session, files=files, force=force, paths=overwrite or ()), json)
 
 
-async def goto(session: str, turn: str, /, *, store: Store = None, json: Json = False) -> None:
+async def goto(
+    session: str,
+    turn: str,
+    /,
+    *,
+    files: Files = "keep",
+    force: Force = False,
+    overwrite: Overwrite = None,
+    store: Store = None,
+    json: Json = False,
+) -> None:
     """Move a session's head to any turn, or to "beginning", the empty start.
 
     Example: clew goto ses_… trn_…
     """
     async with open_store(store, write=True) as engine:
-        _show_move(await engine.set_head(session, None if turn == BEGINNING else turn), json)
+        target = None if turn == BEGINNING else turn
+        _show_move(await engine.set_head(session, target, files=files, force=force, paths=overwrite or ()), json)
 
 
 def _show_move(rewound: Rewound, json: bool) -> None:
@@ -114,7 +155,21 @@ def _show_move(rewound: Rewound, json: bool) -> None:
     left = len(rewound.hidden)
     gone = f"; {plural(left, 'message')} left the conversation" if left else ""
     draft = [] if rewound.draft is None else [f"draft: {rewound.draft}"]
-    show(json, show_rewound(rewound), [f"now at {rewound.head_turn_id or BEGINNING}{gone}", *draft])
+    restored = [] if rewound.files is None else restored_lines(rewound.files)
+    show(json, show_rewound(rewound), [f"now at {rewound.head_turn_id or BEGINNING}{gone}", *draft, *restored])
+
+
+def _absolute(folder: str) -> Path:
+    """Return a folder's absolute path: a server has another current folder."""
+    return Path(folder).expanduser().absolute()
+
+
+def restored_lines(files: FilesRestored) -> list[str]:
+    """Return the lines about restored files."""
+    lines = [f"{plural(len(files.restored), 'file')} restored"]
+    lines += [f"left alone, changed by another hand: {path}" for path in files.conflicts]
+    lines += [f"uncertain, the snapshot was late: {path}" for path in files.unsure]
+    return lines
 
 
 async def branch(
@@ -124,6 +179,7 @@ async def branch(
     *,
     start: Annotated[str | None, option("Copy only from this user message or summary.")] = None,
     model: str | None = None,
+    worktree: Annotated[str | None, option("Make this folder for the branch, with the files of that time.")] = None,
     store: Store = None,
     json: Json = False,
 ) -> None:
@@ -131,8 +187,9 @@ async def branch(
 
     Example: clew branch ses_… msg_… --model demo/echo
     """
+    folder = None if worktree is None else str(_absolute(worktree))
     async with open_store(store, write=True) as engine:
-        made = await engine.branch(session, message, start_message_id=start, model=model)
+        made = await engine.branch(session, message, start_message_id=start, model=model, worktree=folder)
         [shape] = await session_shapes(engine, [made])
     show(json, shape, [made.id])
 

@@ -27,7 +27,7 @@ log = logging.getLogger("clew.store")
 _TABLES: Final = (
     *("chat_sessions", "session_state", "chat_messages", "chat_turns", "head_moves", "turn_steps", "message_queue"),
     *("model_calls", "ledger_events", "blob_links", "project_rules", "schedules", "webhooks", "journal_marks"),
-    *("turn_messages", "search_docs", "pruned_outputs", "adopted_messages"),
+    *("turn_messages", "search_docs", "pruned_outputs", "adopted_messages", "workspace_snapshots"),
 )
 _MISSING: Final = re.compile(r"row \d+ missing from index (\w+)")
 _UNUSED: Final = re.compile(r"\*\*\* in database \w+ \*\*\*|Page \d+ is never used|Page \d+: never used")

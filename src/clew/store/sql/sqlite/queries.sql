@@ -60,6 +60,9 @@ AND (:kind = 'any' OR (:kind = 'subagent') = ({kind} = 'subagent'))
 -- The sessions that are being copied or deleted.
 (SELECT session_id FROM session_state WHERE unfinished_since IS NOT NULL)
 
+-- fragment: snapshot_columns
+id, session_id, workspace, point, state, created_at, message_id, turn_id, step, tree, replica, data_json
+
 -- fragment: call_columns
 id, session_id, turn_id, step, message_id, purpose, provider_id, model_id, variant,
 input, output, reasoning, cache_read, cache_write, cost_usd,
@@ -757,6 +760,38 @@ FROM turn_steps WHERE turn_id = :id ORDER BY step
 SELECT s.turn_id, s.step, s.message_id, s.model_json, s.input, s.output, s.reasoning, s.cache_read, s.cache_write,
     s.cost_usd, s.finish_reason, s.prompt_digest, s.data_json, s.started_at, s.finished_at
 FROM chat_turns t CROSS JOIN turn_steps s ON s.turn_id = t.id WHERE t.session_id = :id ORDER BY t.id, s.step
+
+
+-- name: blob_bytes
+SELECT ifnull(sum(size), 0) FROM blobs
+
+
+-- Snapshots of workspaces
+
+-- name: put_snapshot
+INSERT INTO workspace_snapshots ({snapshot_columns}) VALUES (
+    :id, :session_id, :workspace, :point, :state, :created_at, :message_id, :turn_id, :step, :tree, :replica, :data_json
+)
+ON CONFLICT (id) DO UPDATE SET
+    state = excluded.state, tree = excluded.tree, data_json = excluded.data_json, turn_id = excluded.turn_id
+WHERE workspace_snapshots.session_id = excluded.session_id
+
+-- name: find_snapshot
+SELECT {snapshot_columns} FROM workspace_snapshots WHERE id = :id
+
+-- name: load_snapshots
+SELECT {snapshot_columns} FROM workspace_snapshots WHERE session_id = :id ORDER BY created_at, id
+
+-- name: load_workspace_snapshots
+SELECT {snapshot_columns} FROM workspace_snapshots INDEXED BY workspace_snapshots_by_workspace 
+WHERE workspace = :workspace AND created_at >= :since ORDER BY created_at, id
+
+-- name: open_snapshots
+SELECT {snapshot_columns} FROM workspace_snapshots INDEXED BY workspace_snapshots_open 
+WHERE tree IS NULL AND state IN ('taking', 'late') ORDER BY created_at, id
+
+-- name: load_snapshot_trees
+SELECT DISTINCT workspace, tree FROM workspace_snapshots WHERE tree IS NOT NULL
 
 
 -- Model calls

@@ -1,0 +1,220 @@
+"""Changes: what a session's own calls did to the files of its workspace, and taking single changes back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from msgspec.structs import replace
+
+from clew.errors import Conflict, InvalidInput, NotFound, NotSupported
+from clew.session.history.file_values import ChangedFile, ChangesReport, FileDiff, FilesRestored
+from clew.session.history.restore import Restoring, Target
+from clew.session.history.timeline import Comparisons, Span, spans_of
+from clew.session.host import Host
+from clew.session.runtime import Runtime
+from clew.snapshots.base import FileChange, SnapshotStore
+from clew.store.base import get_session
+from clew.transcript.session import Session
+from clew.transcript.workspace_snapshot import WorkspaceSnapshot
+
+__all__ = ["WorkspaceChanges", "revert_hunk"]
+
+_HUNK: Final = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
+
+
+class _Own(NamedTuple):
+    """A file that a session changed: its first state and its last one."""
+
+    start: WorkspaceSnapshot
+    end: WorkspaceSnapshot
+    shared: bool
+    change: FileChange
+
+
+class WorkspaceChanges:
+    """The service that reports and reverts the changes of one engine's sessions."""
+
+    def __init__(self, host: Host, runtime: Runtime) -> None:
+        self._host = host
+        self._runtime = runtime
+        self._restoring = Restoring(host, runtime)
+
+    async def report(self, session_id: str, turn_id: str | None, step: int | None) -> ChangesReport:
+        """Return the changed files of a session, a turn or a step."""
+        session = await get_session(self._host.store, session_id)
+        rows = await self._restoring.load_rows(session)
+        own = await self._load(session, rows, turn_id, step)
+        newest = next((row for row in reversed(rows) if row.tree is not None), None)
+        wanted = [row for row in rows if turn_id is None or row.turn_id == turn_id]
+        return ChangesReport(
+            files=tuple(
+                ChangedFile(
+                    path=path,
+                    kind=one.change.kind,
+                    added=one.change.added,
+                    removed=one.change.removed,
+                    shared=one.shared,
+                )
+                for path, one in sorted(own.items())
+            ),
+            skipped=newest.skipped if newest is not None else {},
+            failed=next((row.problem for row in reversed(wanted) if row.problem is not None), None),
+        )
+
+    async def diff(self, session_id: str, path: str, turn_id: str | None, step: int | None) -> FileDiff:
+        """Return the difference that a session, a turn or a step made to one file."""
+        session = await get_session(self._host.store, session_id)
+        rows = await self._restoring.load_rows(session)
+        one = self._get(await self._load(session, rows, turn_id, step), path)
+        text = await self._diff_of(session, path, one)
+        hunks = tuple(match[0] for match in map(_HUNK.match, text.splitlines()) if match is not None)
+        return FileDiff(path=path, kind=one.change.kind, diff=text, hunks=hunks)
+
+    async def revert(
+        self,
+        session_id: str,
+        path: str,
+        *,
+        hunk: str | None,
+        turn_id: str | None,
+        step: int | None,
+        force: bool,
+    ) -> FilesRestored:
+        """Take the changes of one file back, or one hunk of them. The session must be idle; the caller holds its lock.
+
+        The present state is saved first. Refused if the file has been changed since, unless forced.
+        """
+        session = await get_session(self._host.store, session_id)
+        restoring = self._restoring
+        rows = await restoring.load_rows(session)
+        one = self._get(await self._load(session, rows, turn_id, step), path)
+        async with restoring.locked(session):
+            saved = await restoring.save(session)
+            compared = restoring.comparisons(session)
+            is_changed = path in await compared.between(one.end.tree or "", saved.tree)
+            if hunk is not None:
+                target = await self._without_hunk(session, path, one, saved, hunk)
+            elif is_changed and not force:
+                raise Conflict(f"{path} has been changed since; look at it, and force this if it is to go back")
+            else:
+                target = one.start
+            prepared = restoring.plan(session, Target(target, None, ()), saved, [path])
+            return await restoring.apply(session, prepared)
+
+    async def _without_hunk(
+        self, session: Session, path: str, one: _Own, saved: WorkspaceSnapshot, hunk: str
+    ) -> WorkspaceSnapshot:
+        """Return the present state without one hunk of a file's changes."""
+        layer, point = self._store(), self._restoring.point(session)
+        text = await self._diff_of(session, path, one)
+        present = await layer.read(point, saved.tree or "", path)
+        if present is None:
+            raise Conflict(f"{path} is gone; revert the whole file")
+        content: bytes | None = revert_hunk(path, present, text, hunk)
+        if not content and one.change.kind == "added":
+            content = None
+        tree = await layer.combine(point, saved.tree or "", {path: content})
+        return replace(saved, tree=tree)
+
+    async def _diff_of(self, session: Session, path: str, one: _Own) -> str:
+        layer, point = self._store(), self._restoring.point(session)
+        found = await layer.diff(point, one.start.tree or "", one.end.tree or "", [path])
+        return found.get(path, "")
+
+    def _store(self) -> SnapshotStore:
+        layer = self._restoring.layer
+        if not isinstance(layer, SnapshotStore):
+            raise NotSupported("this snapshot layer does not show or revert single differences; revert the whole file")
+        return layer
+
+    @staticmethod
+    def _get(own: Mapping[str, _Own], path: str) -> _Own:
+        if path not in own:
+            raise NotFound(f"no change of {path} by this session is known", path=path)
+        return own[path]
+
+    async def _load(
+        self, session: Session, rows: Sequence[WorkspaceSnapshot], turn_id: str | None, step: int | None
+    ) -> dict[str, _Own]:
+        """Return what the session's own calls changed, by path; of a turn or a step if one is named."""
+        if step is not None and turn_id is None:
+            raise InvalidInput("name the turn of the step")
+        compared = self._restoring.comparisons(session)
+        spans = spans_of(rows)
+        wanted = [n for n, span in enumerate(spans) if _is_wanted(span, turn_id, step)]
+        if not wanted:
+            return {}
+        within = spans[wanted[0] : wanted[-1] + 1]
+        others = await compared.paths(span for span in within if span.by == "other")
+        others |= await self._changed_elsewhere(session, compared, within)
+        touched: dict[str, tuple[WorkspaceSnapshot, WorkspaceSnapshot]] = {}
+        for n in wanted:
+            for path in await compared.between(*spans[n].trees):
+                start = touched[path][0] if path in touched else spans[n].before
+                touched[path] = start, spans[n].after
+        whole = (within[0].before, within[-1].after)
+        own: dict[str, _Own] = {}
+        for path, (start, end) in touched.items():
+            if path not in others:
+                start, end = whole  # the same content, with one comparison for all such files
+            change = (await compared.between(start.tree or "", end.tree or "")).get(path)
+            if change is not None:
+                own[path] = _Own(start, end, path in others, change)
+        return own
+
+    async def _changed_elsewhere(self, session: Session, compared: Comparisons, within: Sequence[Span]) -> set[str]:
+        """Return the files that calls of other sessions changed in the workspace in that time."""
+        since, until = within[0].before.created_at, within[-1].after.created_at
+        store, found = self._host.store, set[str]()
+        own = {session.id, *(child.id for child in await store.list_children(session.id) if child.kind == "subagent")}
+        by_session: dict[str, list[WorkspaceSnapshot]] = {}
+        for row in await store.load_workspace_snapshots(session.workspace_root or "", since):
+            if row.session_id not in own and row.created_at <= until:
+                by_session.setdefault(row.session_id, []).append(row)
+        for rows in by_session.values():
+            found |= await compared.paths(span for span in spans_of(rows) if span.by != "other")
+        return found
+
+
+def _is_wanted(span: Span, turn_id: str | None, step: int | None) -> bool:
+    if turn_id is None:
+        # What a person took back is no longer a change of the session.
+        return span.by != "other"
+    made = span.before if span.before.point == "before" else span.after
+    return span.by == "calls" and made.turn_id == turn_id and step in (None, made.step)
+
+
+def revert_hunk(path: str, present: bytes, diff: str, header: str) -> bytes:
+    """Return a file's content without one hunk of a unified diff. Raise :class:`Conflict` if it is not there any more,
+    exactly as the diff has it."""
+    lines = diff.split("\n")
+    at = next((n for n, line in enumerate(lines) if line.startswith("@@") and line.startswith(header)), None)
+    match = _HUNK.match(header)
+    if at is None or match is None:
+        raise Conflict(f"{path} has no such hunk any more; load its differences again", path=path)
+    old: list[bytes] = []
+    new: list[bytes] = []
+    last: list[list[bytes]] = []
+    for line in lines[at + 1 :]:
+        kind, text = line[:1], line[1:].encode("utf-8", "surrogateescape") + b"\n"
+        if kind == "\\":
+            for side in last:
+                side[-1] = side[-1][:-1]
+            continue
+        if kind not in (" ", "+", "-"):
+            break
+        last = [*([old] if kind != "+" else []), *([new] if kind != "-" else [])]
+        for side in last:
+            side.append(text)
+    # Lines end at a line feed alone, as git counts them.
+    content = [line for line in re.split(rb"(?<=\n)", present) if line]
+    count, begin = len(new), int(match[3])
+    places = [begin - 1 if count else begin, *range(len(content) - count + 1)]
+    found = [place for place in places if place >= 0 and content[place : place + count] == new]
+    # Lines that others added above it have moved it; where it is found twice, only its own place counts.
+    if not found or (found[0] != places[0] and (not new or len(set(found)) > 1)):
+        raise Conflict(f"{path} has been changed there since; edit it by hand", path=path)
+    place = found[0]
+    return b"".join([*content[:place], *old, *content[place + count :]])

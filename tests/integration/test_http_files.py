@@ -1,0 +1,195 @@
+"""Files that go back, over HTTP and from the command line: an agent breaks one with ``sed``, a person takes it back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+import clew
+from clew.session.api import Engine
+from clew.testing.scripted import FakeProviders, ScriptedModel, call, say
+from clew.transcript.rule import Rule
+from tests.integration.command_line import Run, run
+from tests.integration.http_client import AsgiClient, served
+from tests.integration.http_history import refused
+
+__all__ = ["run"]
+pytestmark = pytest.mark.rule("WR-2", "WR-4")
+T = TypeVar("T")
+ALLOWED = [Rule("*", "*", "allow"), Rule("bash", "sed -i *", "allow")]
+NAMES = [f"line {n}" for n in range(1, 21)]
+BEFORE = "".join(f"{name}\n" for name in NAMES)
+AFTER = BEFORE.replace("line 2\n", "LINE 2\n").replace("line 19\n", "LINE 19\n")
+BREAK: list[Any] = [
+    [call("bash", {"command": "sed -i -e 's/^line 2$/LINE 2/' -e 's/^line 19$/LINE 19/' app.txt"})],
+    say("done"),
+]
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    """A folder with a file in it."""
+    folder = tmp_path / "workspace"
+    folder.mkdir()
+    (folder / "app.txt").write_text(BEFORE)
+    return folder
+
+
+def make_repository(folder: Path) -> None:
+    git = ["git", "-C", str(folder), "-c", "user.name=a", "-c", "user.email=a@b.example"]
+    for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "one"]):
+        subprocess.run([*git, *words], check=True)
+
+
+async def broken(client: AsgiClient, workspace: Path, **fields: Any) -> tuple[str, str]:
+    """A session whose agent has changed the file; its id, and that of the prompt."""
+    session_id = await client.session(workspace_root=str(workspace), **fields)
+    await client.prompt(session_id, "break it")
+    await client.idle(session_id)
+    return session_id, (await client.messages(session_id))[0]["id"]
+
+
+async def test_a_person_sees_rewinds_and_reverts_over_http(workspace: Path) -> None:
+    """Preview, rewind, un-rewind, differences, one hunk, the rest; and what others changed is a conflict."""
+    async with served(*BREAK, snapshots="on", rules=ALLOWED) as client:
+        session_id, prompt = await broken(client, workspace)
+        path, file = f"/api/sessions/{session_id}", workspace / "app.txt"
+        assert file.read_text() == AFTER
+        preview = (await client.get(f"{path}/restore?message_id={prompt}")).json()
+        effect = {"path": "app.txt", "kind": "modified", "added": 2, "removed": 2, "conflict": False}
+        assert (preview["state"], preview["files"], preview["unsure"]) == ("ready", [effect], [])
+        back = await client.post(f"{path}/rewind", {"message_id": prompt, "mode": "edit", "files": "restore"})
+        restored = {"restored": ["app.txt"], "conflicts": [], "skipped": {}, "unsure": []}
+        assert back.json()["files"] == {"snapshot_id": preview["snapshot_id"], **restored}
+        assert (file.read_text(), await client.messages(session_id)) == (BEFORE, [])
+        assert (await client.get(f"{path}/changes")).json()["files"] == []
+        assert (await client.post(f"{path}/unrewind", {"files": "restore"})).json()["files"]["restored"] == ["app.txt"]
+        assert file.read_text() == AFTER
+        changed = {"path": "app.txt", "kind": "modified", "added": 2, "removed": 2, "shared": False}
+        assert (await client.get(f"{path}/changes")).json() == {"files": [changed], "skipped": {}, "failed": None}
+        turn_id = (await client.get(f"{path}/tree")).json()["turns"][0]["id"]
+        of_step = (await client.get(f"{path}/changes?turn_id={turn_id}&step=0")).json()
+        assert of_step["files"] == [changed]
+        assert (await client.get(f"{path}/changes?turn_id={turn_id}&step=7")).json()["files"] == []
+        diff = (await client.get(f"{path}/changes/diff?path=app.txt")).json()
+        assert (len(diff["hunks"]), "-line 2\n+LINE 2\n" in diff["diff"]) == (2, True)
+        hunk = {"path": "app.txt", "hunk": diff["hunks"][0]}
+        assert (await client.post(f"{path}/changes/revert", hunk)).status == 200
+        assert file.read_text() == AFTER.replace("LINE 2\n", "line 2\n")
+        assert refused(await client.post(f"{path}/changes/revert", hunk)) == (409, "conflict")
+        file.write_text(file.read_text() + "by hand\n")
+        assert refused(await client.post(f"{path}/changes/revert", {"path": "app.txt"})) == (409, "conflict")
+        preview = (await client.get(f"{path}/restore?message_id={prompt}")).json()
+        assert [one["conflict"] for one in preview["files"]] == [True]
+        kept = (await client.post(f"{path}/rewind", {"message_id": prompt, "files": "only"})).json()["files"]
+        assert (kept["restored"], kept["conflicts"]) == ([], ["app.txt"])
+        await client.post(f"{path}/rewind", {"message_id": prompt, "files": "only", "paths": ["app.txt"]})
+        assert file.read_text() == BEFORE
+        await client.post(f"{path}/unrewind", {"files": "only"})
+        assert file.read_text().endswith("by hand\n")
+        assert refused(await client.get(f"{path}/changes/diff?path=no.txt")) == (404, "not_found")
+        use = (await client.get("/api/disk")).json()
+        assert use["snapshots"] == use["workspaces"][str(workspace)] > 0
+
+
+async def test_what_others_changed_meanwhile_is_shared_and_never_a_change_of_the_session(workspace: Path) -> None:
+    """Between its own calls; a file that only they changed is not listed."""
+    script = [*BREAK, call("bash", {"command": "echo more >> app.txt"}), say("again")]
+    async with served(*script, snapshots="on", rules=ALLOWED) as client:
+        session_id, _ = await broken(client, workspace)
+        (workspace / "app.txt").write_text("all new\n")
+        (workspace / "theirs.txt").write_text("x")
+        await client.prompt(session_id, "again")
+        await client.idle(session_id)
+        files = (await client.get(f"/api/sessions/{session_id}/changes")).json()["files"]
+        assert [(one["path"], one["shared"]) for one in files] == [("app.txt", True)]
+
+
+@pytest.mark.rule("WR-5")
+@pytest.mark.parametrize("is_repository", [True, False])
+async def test_a_branch_has_a_folder_of_its_own(workspace: Path, tmp_path: Path, is_repository: bool) -> None:
+    """A git worktree, or a copy; with the files as they were at the message, not as they are."""
+    if is_repository:
+        make_repository(workspace)
+    async with served(*BREAK, snapshots="on", rules=ALLOWED) as client:
+        session_id, prompt = await broken(client, workspace)
+        answer = (await client.messages(session_id))[-1]["id"]
+        path = f"/api/sessions/{session_id}/branch"
+        for message, text in ((prompt, BEFORE), (answer, AFTER)):
+            folder = tmp_path / f"at-{message}"
+            (workspace / "app.txt").write_text("something else\n")
+            made = await client.post(path, {"from_message_id": message, "worktree": str(folder)})
+            assert (made.status, made.json()["workspace_root"]) == (201, str(folder))
+            assert (folder / "app.txt").read_text() == text
+            assert (folder / ".git").exists() == is_repository
+        taken = await client.post(path, {"from_message_id": prompt, "worktree": str(workspace)})
+        assert refused(taken) == (422, "invalid_input")
+
+
+@pytest.mark.rule("WR-7")
+@pytest.mark.parametrize("kind", ["sqlite:///{}/clew.db", "jsonl:{}/sessions"])
+async def test_clews_own_data_in_a_workspace_is_neither_saved_nor_restored(workspace: Path, kind: str) -> None:
+    """A store there is left out; a forced restore does not touch it."""
+    url = kind.format(workspace)
+    async with served(*BREAK, store=url, snapshots="on", rules=ALLOWED) as client:
+        fields = {"metadata": {"cwd": str(workspace)}} if url.startswith("jsonl") else {}
+        session_id, prompt = await broken(client, workspace, **fields)
+        path = f"/api/sessions/{session_id}"
+        preview = (await client.get(f"{path}/restore?message_id={prompt}")).json()
+        assert [one["path"] for one in preview["files"]] == ["app.txt"]
+        assert (
+            "has clew's own data" in preview["skipped"].values() or "is clew's own data" in preview["skipped"].values()
+        )
+        done = await client.post(f"{path}/rewind", {"message_id": prompt, "files": "only", "force": True})
+        assert done.json()["files"]["restored"] == ["app.txt"]
+
+
+def ask(what: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run(what)
+
+
+async def prepare(workspace: Path) -> tuple[str, str]:
+    """Have an agent break the file, with the user's own configuration, in which snapshots are on."""
+
+    async def go(engine: Engine) -> tuple[str, str]:
+        session = await engine.create_session(workspace_root=workspace)
+        await (await engine.submit(session.id, "break it")).wait()
+        return session.id, (await engine.messages(session.id))[0].id
+
+    async with clew.open(config="user", providers=FakeProviders(ScriptedModel(BREAK)), rules=ALLOWED) as engine:
+        return await go(engine)
+
+
+def test_the_same_from_the_command_line(run: Run, workspace: Path) -> None:
+    """Changes, differences, a hunk, rewind and un-rewind with files, disk use."""
+    session_id, prompt = ask(prepare(workspace))
+    file = workspace / "app.txt"
+    assert file.read_text() == AFTER
+    assert run("changes", session_id) == (0, "M +2 -2  app.txt\n", "")
+    code, diff, _ = run("changes", session_id, "--path", "app.txt")
+    assert (code, "+LINE 19\n" in diff) == (0, True)
+    [first, _] = json.loads(run("changes", session_id, "--path", "app.txt", "--json")[1])["hunks"]
+    assert run("changes", session_id, "--revert", "app.txt", "--hunk", first) == (0, "1 file restored\n", "")
+    assert file.read_text() == AFTER.replace("LINE 2\n", "line 2\n")
+    assert run("changes", session_id, "--hunk", first)[0] == 2
+    assert run("changes", session_id) == (0, "M +1 -1  app.txt\n", "")
+    file.write_text("by hand\n")
+    code, out, _ = run("rewind", session_id, prompt, "--edit", "other", "--files", "restore")
+    assert (code, out.splitlines()[-2:]) == (0, ["0 files restored", "left alone, changed by another hand: app.txt"])
+    assert file.read_text() == "by hand\n"
+    assert run("unrewind", session_id)[0] == 0
+    assert run("rewind", session_id, prompt, "--files", "only", "--overwrite", "app.txt")[0] == 0
+    assert file.read_text() == BEFORE
+    assert run("unrewind", session_id, "--files", "only")[0] == 0
+    assert file.read_text() == "by hand\n"
+    assert run("goto", session_id, "beginning", "--files", "restore", "--force")[0] == 0
+    assert file.read_text() == BEFORE
+    code, out, _ = run("du", "--json")
+    assert (code, json.loads(out)["snapshots"] > 0) == (0, True)
+    assert [line.split()[-1] for line in run("du")[1].splitlines()[:4]] == ["database", "blobs", "snapshots", "outputs"]
