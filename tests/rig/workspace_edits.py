@@ -108,7 +108,7 @@ def _walk(
         path = os.path.join(folder, name)
         status = os.lstat(os.path.join(root, path))
         is_folder = stat.S_ISDIR(status.st_mode)
-        if name.lower() == b".git" or (name == b".gitmodules" and stat.S_ISLNK(status.st_mode)):
+        if name.lower() == b".git" or (name.lower() == b".gitmodules" and stat.S_ISLNK(status.st_mode)):
             continue
         ignored = in_ignored or (rules[0] and name.endswith(b".log"))
         if is_folder:
