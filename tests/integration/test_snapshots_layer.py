@@ -435,6 +435,8 @@ async def test_an_empty_workspace_is_saved_too(ws: Workspace) -> None:
     empty = await ws.take()
     (ws.root / "folder").mkdir()
     assert (await ws.take()).tree != empty.tree
+    # Collecting sees packs only.
+    assert list(ws.data.glob("*/git/objects/??/*")) == []
     assert await ws.restore(empty) == []
     assert list(ws.root.iterdir()) == []
 
