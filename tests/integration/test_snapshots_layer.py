@@ -496,12 +496,16 @@ async def test_many_small_packs_become_one(ws: Workspace, monkeypatch: pytest.Mo
 
 
 async def test_a_workspace_without_a_folder_has_nothing_to_save(ws: Workspace) -> None:
-    """A damaged index is not believed, either."""
+    """A damaged index or repository is not believed, either."""
     ws.write({"a": b"1"})
     first = await ws.take()
     (index,) = ws.data.glob("*/git/index")
     index.write_bytes(index.read_bytes()[:-30])
     assert await ws.take() == first
+    for pack in ws.data.glob("*/git/objects/pack/*"):
+        pack.unlink()
+    assert await ws.take() == first
+    assert await ws.layer.read(ws.point, first.tree, "a") == b"1"
     (ws.root / "a").unlink()
     ws.root.rmdir()
     assert await ws.layer.take(ws.point) is None

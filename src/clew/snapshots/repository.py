@@ -91,7 +91,7 @@ class Repository:
             self._prepare()
             for attempt in range(_ATTEMPTS):
                 try:
-                    return self._take(read_index(self._git.index) if attempt < _ATTEMPTS - 1 else Index())
+                    return self._take(with_index=attempt < _ATTEMPTS - 1)
                 except GitFailed:
                     # The workspace may have changed under git's eyes. The last attempt does not rely on the index.
                     if attempt == _ATTEMPTS - 1:
@@ -219,13 +219,12 @@ class Repository:
             write_private(self._folder / "workspace", self._workspace)
         writing.remove_leftovers(self._workspace, self._journal)
 
-    def _take(self, index: Index) -> SavedTree:
-        if index.offsets and not all(self._git.has([index.state.tree])):
-            index = Index()
-        known = index.offsets.keys()
+    def _take(self, *, with_index: bool) -> SavedTree:
         command = ("diff-files", "--raw", "-z", "--ignore-submodules=none")
         # git compares the known files while names are listed here.
         with running(self._git.start("-C", self._workspace, *command, work_tree=self._workspace)) as process:
+            index = read_index(self._git.index) if with_index else Index()
+            known = index.offsets.keys()
             state = IndexState(parents=index.state.parents)
             found = self._scan(state, index, known, set(index.state.parents))
             if known and state.rules != index.state.rules:
@@ -284,6 +283,8 @@ class Repository:
                 _write_folders(writer, sorted(found.folders))
                 replaced = removed.union(path for path in changed if path in index.offsets)
                 state.tree = writer.end(state.tree, sorted(replaced), ((path, *one) for path, one in changed.items()))
+            if writer is None and index.offsets and not all(self._git.has([state.tree])):
+                raise GitFailed("The last saved state is damaged.")
         failpoint("snapshots.before_index")
         if removed or updated or state != index.state:
             write_private(self._git.index, index.with_changes(removed, updated, state))
