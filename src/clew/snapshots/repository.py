@@ -200,6 +200,8 @@ class Repository:
             recent = self._recent_trees(newer_than)
             wanted = {found[0]: found for one in {*keep, *recent} if (found := _NAME.fullmatch(one))}
             if not wanted:
+                with contextlib.suppress(OSError):
+                    writing.remove_leftovers(self._workspace, self._journal)
                 # In one step: a killed process leaves nothing that looks like a repository.
                 self._folder.rename(removed)
                 shutil.rmtree(removed)
