@@ -428,7 +428,7 @@ async def test_a_file_that_cannot_be_read_is_not_covered(ws: Workspace, monkeypa
     assert (ws.root / "a").read_bytes() == b"2"
 
 
-@pytest.mark.rule("WR-5")
+@pytest.mark.rule("WR-5", "WR-7")
 async def test_a_state_is_written_into_a_worktree_or_a_copy(ws: Workspace, tmp_path: Path) -> None:
     """A worktree of the user's repository at its commit, with the state's files; a folder with files is refused."""
     ws.write({"a": b"1\r\n", "gone": b"1"})
@@ -446,6 +446,18 @@ async def test_a_state_is_written_into_a_worktree_or_a_copy(ws: Workspace, tmp_p
     await ws.layer.check_out(ws.point, state.tree, str(tmp_path / "tree"))
     assert observe(os.fsencode(tmp_path / "tree")) == observe(os.fsencode(ws.root))
     assert ws.git("-C", str(tmp_path / "tree"), "status", "--porcelain") == " M a\n D gone\n"
+    # Nor does the user's git run what a repository names for a checkout.
+    mark = tmp_path / "mark"
+    hook = ws.root / ".git/hooks/post-checkout"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(f"#!/bin/sh\ntouch {mark}\n")
+    hook.chmod(0o755)
+    for name in ("core.fsmonitor", "filter.evil.smudge", "filter.evil.clean", "core.sshCommand", "core.pager"):
+        ws.git("config", name, f"touch {mark}; cat")
+    (ws.root / ".git/info/attributes").write_bytes(b"* filter=evil\n")
+    await ws.layer.check_out(ws.point, state.tree, str(tmp_path / "other"))
+    assert (tmp_path / "other/.git").is_file()
+    assert not mark.exists()
     with pytest.raises(SnapshotFailed, match="is not empty"):
         await ws.layer.check_out(ws.point, state.tree, str(tmp_path / "tree"))
 
