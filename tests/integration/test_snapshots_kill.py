@@ -78,6 +78,24 @@ async def test_a_killed_restore_is_completed_by_the_next_one(tmp_path: Path, poi
     assert observe(os.fsencode(root)) == seen
 
 
+@pytest.mark.rule("WR-6")
+async def test_collecting_everything_takes_the_temporary_files_along(tmp_path: Path) -> None:
+    """Nothing would know of them afterwards."""
+    root, data = tmp_path / "workspace", tmp_path / "data"
+    root.mkdir()
+    layer, place = GitSnapshots(data, grace_s=0), SnapshotPoint(session_id="ses_x", workspace=str(root))
+    (root / "a").write_bytes(b"1")
+    first = await layer.take(place)
+    (root / "a").write_bytes(b"2")
+    second = await layer.take(place)
+    assert first is not None
+    assert second is not None
+    run_killed("snapshots.before_rename=kill", str(data), str(root), first.tree, second.tree, "a")
+    assert len(list(root.iterdir())) == 2
+    await layer.collect({})
+    assert [path.name for path in root.iterdir()] == ["a"]
+
+
 @pytest.mark.rule("WR-2", "WR-7")
 def test_random_sequences_of_edits_snapshots_and_restores_are_exact(
     record_property: Callable[[str, object], None],

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from clew.errors import SnapshotFailed
+from clew.snapshots import files
 from clew.snapshots.base import FileChange, SavedTree, SnapshotPoint, SnapshotsOff, SnapshotStore
 from clew.snapshots.files import escape_name, unescape_name
 from clew.snapshots.git import Git, find_git
@@ -31,8 +32,8 @@ class Workspace:
         self.layer = GitSnapshots(self.data, grace_s=0)
         self.point = SnapshotPoint(session_id="ses_x", workspace=str(self.root))
 
-    def write(self, files: Mapping[str, bytes]) -> None:
-        for name, content in files.items():
+    def write(self, contents: Mapping[str, bytes]) -> None:
+        for name, content in contents.items():
             path = self.root / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
@@ -386,7 +387,48 @@ async def test_files_are_read_compared_and_put_together(ws: Workspace) -> None:
     assert [await ws.layer.read(ws.point, tree, name) for name in ("link", "d/f", "d")] == [b"b", None, None]
 
 
-@pytest.mark.rule("WR-5")
+@pytest.mark.rule("WR-4")
+async def test_each_of_many_differences_is_shown_below_its_own_path(ws: Workspace) -> None:
+    """Also of a file that became a link or a folder, and where a name or a content looks like a header."""
+    names = ["\ndiff --git a", "x", "y", "z", *(f"many/{number}" for number in range(250))]
+    ws.write({name: b"diff --git a/x b/x\n" + name.encode() for name in names})
+    first = await ws.take()
+    ws.write({name: b"diff --git a/y b/y\n" + name.encode() for name in names})
+    (ws.root / "x").unlink()
+    (ws.root / "x").symlink_to("y")
+    (ws.root / "y").unlink()
+    ws.write({"y/inside": b"1"})
+    shown = await ws.layer.diff(ws.point, first.tree, None, names)
+    assert sorted(shown) == sorted(names)
+    assert {name: text.count("-diff --git a/x b/x\n") for name, text in shown.items()} == dict.fromkeys(
+        sorted(names), 1
+    )
+    assert "+y\n" in shown["x"]
+    assert "+++ /dev/null" in shown["y"]
+    assert all(f"\n {name}\n" in text for name, text in shown.items() if name.startswith("many/"))
+
+
+@pytest.mark.rule("WR-1")
+async def test_a_file_that_cannot_be_read_is_not_covered(ws: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is named, and a restore does not touch it."""
+    ws.write({"a": b"1", "b": b"1"})
+    first = await ws.take()
+    ws.write({"a": b"2"})
+    read = files._read_regular
+
+    def refuse(name: bytes, *others: int) -> object:
+        if name == b"a":
+            raise PermissionError(13, "Permission denied")
+        return read(name, *others)
+
+    monkeypatch.setattr(files, "_read_regular", refuse)
+    second = await ws.take()
+    assert dict(second.skipped) == {"a": "cannot be read: Permission denied"}
+    assert await ws.layer.restore(ws.point, first.tree, second.tree, ["a", "b"]) == ["a"]
+    assert (ws.root / "a").read_bytes() == b"2"
+
+
+@pytest.mark.rule("WR-5", "WR-7")
 async def test_a_state_is_written_into_a_worktree_or_a_copy(ws: Workspace, tmp_path: Path) -> None:
     """A worktree of the user's repository at its commit, with the state's files; a folder with files is refused."""
     ws.write({"a": b"1\r\n", "gone": b"1"})
@@ -404,6 +446,18 @@ async def test_a_state_is_written_into_a_worktree_or_a_copy(ws: Workspace, tmp_p
     await ws.layer.check_out(ws.point, state.tree, str(tmp_path / "tree"))
     assert observe(os.fsencode(tmp_path / "tree")) == observe(os.fsencode(ws.root))
     assert ws.git("-C", str(tmp_path / "tree"), "status", "--porcelain") == " M a\n D gone\n"
+    # Nor does the user's git run what a repository names for a checkout.
+    mark = tmp_path / "mark"
+    hook = ws.root / ".git/hooks/post-checkout"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(f"#!/bin/sh\ntouch {mark}\n")
+    hook.chmod(0o755)
+    for name in ("core.fsmonitor", "filter.evil.smudge", "filter.evil.clean", "core.sshCommand", "core.pager"):
+        ws.git("config", name, f"touch {mark}; cat")
+    (ws.root / ".git/info/attributes").write_bytes(b"* filter=evil\n")
+    await ws.layer.check_out(ws.point, state.tree, str(tmp_path / "other"))
+    assert (tmp_path / "other/.git").is_file()
+    assert not mark.exists()
     with pytest.raises(SnapshotFailed, match="is not empty"):
         await ws.layer.check_out(ws.point, state.tree, str(tmp_path / "tree"))
 
@@ -435,6 +489,8 @@ async def test_an_empty_workspace_is_saved_too(ws: Workspace) -> None:
     empty = await ws.take()
     (ws.root / "folder").mkdir()
     assert (await ws.take()).tree != empty.tree
+    # Collecting sees packs only.
+    assert list(ws.data.glob("*/git/objects/??/*")) == []
     assert await ws.restore(empty) == []
     assert list(ws.root.iterdir()) == []
 
@@ -452,12 +508,16 @@ async def test_many_small_packs_become_one(ws: Workspace, monkeypatch: pytest.Mo
 
 
 async def test_a_workspace_without_a_folder_has_nothing_to_save(ws: Workspace) -> None:
-    """A damaged index is not believed, either."""
+    """A damaged index or repository is not believed, either."""
     ws.write({"a": b"1"})
     first = await ws.take()
     (index,) = ws.data.glob("*/git/index")
     index.write_bytes(index.read_bytes()[:-30])
     assert await ws.take() == first
+    for pack in ws.data.glob("*/git/objects/pack/*"):
+        pack.unlink()
+    assert await ws.take() == first
+    assert await ws.layer.read(ws.point, first.tree, "a") == b"1"
     (ws.root / "a").unlink()
     ws.root.rmdir()
     assert await ws.layer.take(ws.point) is None

@@ -114,6 +114,8 @@ class _Round:
             saved[path] = ("link" if mode == 0o120000 else "file", data, mode == 0o100755)
         empty = set(private.run("cat-file", "blob", folders).split(b"\0")) if folders else set()
         _compare(saved, seen.files, what)
+        if loose := list((private.folder / "objects").glob("??/*")):
+            raise _Broken(f"{what}: {len(loose)} objects are in no pack, so they would never be collected")
         if empty != seen.folders:
             raise _Broken(
                 f"{what}: empty folders {sorted(empty - seen.folders)[:4]}, missing {sorted(seen.folders - empty)[:4]}"

@@ -6,6 +6,7 @@ The observation is a plain walk that knows nothing of git but the few forms of i
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import stat
@@ -45,6 +46,10 @@ def raw_state(path: bytes) -> State | None:
         status = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        return None
     if stat.S_ISLNK(status.st_mode):
         return "link", os.readlink(path), False
     if stat.S_ISREG(status.st_mode):
@@ -63,7 +68,7 @@ def digest_of(folder: bytes) -> dict[bytes, State | None]:
 
 
 def _suffixes_and_folders(rules: bytes) -> tuple[bool, set[bytes], set[bytes]]:
-    lines = set(rules.split(b"\n"))
+    lines = set(rules.replace(b"\r\n", b"\n").split(b"\n"))
     return (
         b"*.log" in lines,
         {b"build"} & {line.strip(b"/") for line in lines},
@@ -108,7 +113,7 @@ def _walk(
         path = os.path.join(folder, name)
         status = os.lstat(os.path.join(root, path))
         is_folder = stat.S_ISDIR(status.st_mode)
-        if name.lower() == b".git" or (name == b".gitmodules" and stat.S_ISLNK(status.st_mode)):
+        if name.lower() == b".git" or (name.lower() == b".gitmodules" and stat.S_ISLNK(status.st_mode)):
             continue
         ignored = in_ignored or (rules[0] and name.endswith(b".log"))
         if is_folder:

@@ -48,7 +48,7 @@ _CONFIG: Final = b"""[core]
 [gc]
 \tauto = 0
 [fastimport]
-\tunpackLimit = 1
+\tunpackLimit = 0
 [pack]
 \tthreads = 1
 """

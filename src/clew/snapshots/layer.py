@@ -133,7 +133,7 @@ class GitSnapshots:
             try:
                 self._repository(workspace).collect(keep.get(workspace, frozenset()), newer_than)
             except (OSError, GitFailed) as error:
-                # The others are collected all the same.
+                # The others are still collected.
                 failed = error
             freed += before - _size(folder)
         if failed is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import os
 import re
 import shutil
@@ -39,6 +40,7 @@ __all__ = ["Limits", "Repository"]
 
 _ATTEMPTS: Final = 3
 _NAME: Final = re.compile(r"([0-9a-f]{40})(?:-([0-9a-f]{40}))?", re.ASCII)
+_DIFFS_AT_ONCE: Final = 100
 _MAX_DIFF_BYTES: Final = 256 * 1024
 _MAX_TEXT_BYTES: Final = 2 * 1024 * 1024
 
@@ -90,7 +92,7 @@ class Repository:
             self._prepare()
             for attempt in range(_ATTEMPTS):
                 try:
-                    return self._take(read_index(self._git.index) if attempt < _ATTEMPTS - 1 else Index())
+                    return self._take(with_index=attempt < _ATTEMPTS - 1)
                 except GitFailed:
                     # The workspace may have changed under git's eyes. The last attempt does not rely on the index.
                     if attempt == _ATTEMPTS - 1:
@@ -107,19 +109,29 @@ class Repository:
 
     def diff(self, before: str, after: str, paths: Sequence[str]) -> dict[str, str]:
         """Return unified diffs, shortened where they are long; a file that is not text is said to be binary."""
-        shown = {}
+        named = [path for path in map(unescape_name, paths) if is_safe(path)]
+        shown: dict[str, str] = {}
         with self.locked():
             pair = [self._tree(before), self._tree(after)]
-            for path in filter(lambda path: is_safe(unescape_name(path)), paths):
-                output = self._git.run(
-                    *("-c", f"core.bigFileThreshold={_MAX_TEXT_BYTES}", "--literal-pathspecs"),
-                    *("diff-tree", "-p", "-r", "--no-renames"),
-                    *("--no-ext-diff", "--no-textconv", "--no-color", "--src-prefix=a/", "--dst-prefix=b/", *pair),
-                    *("--", unescape_name(path)),
-                )
-                if output:
-                    shown[path] = _shorten(output)
+            for first in range(0, len(named), _DIFFS_AT_ONCE):
+                batch = named[first : first + _DIFFS_AT_ONCE]
+                for path, text in self._diffs(pair, batch).items():
+                    if path in batch:
+                        shown[escape_name(path)] = _shorten(text)
         return shown
+
+    def _diffs(self, pair: list[str], paths: list[bytes]) -> dict[bytes, bytes]:
+        """Return the differences of these paths, and of those below if one is a folder in the other tree."""
+        command = ("diff-tree", "-r", "--no-renames", "--no-ext-diff", "--no-textconv", "--no-color")
+        limit = ("--literal-pathspecs", "-c", f"core.bigFileThreshold={_MAX_TEXT_BYTES}")
+        fields = self._git.run(*limit, *command, "-z", "--raw", *pair, "--", *paths).split(b"\0")[:-1]
+        patch = self._git.run(*limit, *command, "-p", "--src-prefix=a/", "--dst-prefix=b/", *pair, "--", *paths)
+        sections = iter(re.split(rb"^(?=diff --git )", patch, flags=re.MULTILINE)[1:])
+        # Git shows a file that became a link as two differences.
+        return {
+            path: b"".join(itertools.islice(sections, 2 if about.endswith(b" T") else 1))
+            for about, path in zip(fields[::2], fields[1::2], strict=True)
+        }
 
     def read(self, tree: str, path: str) -> bytes | None:
         with self.locked():
@@ -189,6 +201,8 @@ class Repository:
             recent = self._recent_trees(newer_than)
             wanted = {found[0]: found for one in {*keep, *recent} if (found := _NAME.fullmatch(one))}
             if not wanted:
+                with contextlib.suppress(OSError):
+                    writing.remove_leftovers(self._workspace, self._journal)
                 # In one step: a killed process leaves nothing that looks like a repository.
                 self._folder.rename(removed)
                 shutil.rmtree(removed)
@@ -208,13 +222,12 @@ class Repository:
             write_private(self._folder / "workspace", self._workspace)
         writing.remove_leftovers(self._workspace, self._journal)
 
-    def _take(self, index: Index) -> SavedTree:
-        if index.offsets and not all(self._git.has([index.state.tree])):
-            index = Index()
-        known = index.offsets.keys()
+    def _take(self, *, with_index: bool) -> SavedTree:
         command = ("diff-files", "--raw", "-z", "--ignore-submodules=none")
         # git compares the known files while names are listed here.
         with running(self._git.start("-C", self._workspace, *command, work_tree=self._workspace)) as process:
+            index = read_index(self._git.index) if with_index else Index()
+            known = index.offsets.keys()
             state = IndexState(parents=index.state.parents)
             found = self._scan(state, index, known, set(index.state.parents))
             if known and state.rules != index.state.rules:
@@ -273,6 +286,8 @@ class Repository:
                 _write_folders(writer, sorted(found.folders))
                 replaced = removed.union(path for path in changed if path in index.offsets)
                 state.tree = writer.end(state.tree, sorted(replaced), ((path, *one) for path, one in changed.items()))
+            if writer is None and index.offsets and not all(self._git.has([state.tree])):
+                raise GitFailed("The last saved state is damaged.")
         failpoint("snapshots.before_index")
         if removed or updated or state != index.state:
             write_private(self._git.index, index.with_changes(removed, updated, state))
