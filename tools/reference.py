@@ -145,7 +145,15 @@ def _nouns() -> dict[str, Noun]:
             h.OPERATIONS,
             (
                 *("Rewound", "ReflogEntry", "TreeView", "TreeTurn", "TreeBranch", "Compacted", "CompactionReport"),
-                *("FileEffect", "FilesRestored", "RestorePreview", "ChangedFile", "ChangesReport", "FileDiff"),
+                *(
+                    "FileEffect",
+                    "FilesRestored",
+                    "RestorePreview",
+                    "ChangedFile",
+                    "ChangesReport",
+                    "FileDiff",
+                    "FilesCompared",
+                ),
                 *("ContextReport", "ContextParts", "TurnReport", "StepReport", "RequestReport", "Section"),
             ),
         ),

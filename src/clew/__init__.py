@@ -59,6 +59,7 @@ if TYPE_CHECKING:
         ChangesReport,
         FileDiff,
         FileEffect,
+        FilesCompared,
         FilesRestored,
         RestorePreview,
     )
@@ -93,7 +94,7 @@ _LATER = {
     "clew.session.history.views": ("FileList",),
     "clew.session.history.report": ("CompactionReport", "RequestReport", "StepReport", "TurnReport"),
     "clew.session.history.file_values": (
-        *("ChangedFile", "ChangesReport", "FileDiff", "FileEffect", "FilesRestored", "RestorePreview"),
+        *("ChangedFile", "ChangesReport", "FileDiff", "FileEffect", "FilesCompared", "FilesRestored", "RestorePreview"),
     ),
     "clew.session.history.rewind": ("Rewound",),
     "clew.session.history.tree": ("ReflogEntry", "TreeBranch", "TreeTurn", "TreeView"),
@@ -147,6 +148,7 @@ __all__ = [
     "FileDiff",
     "FileEffect",
     "FileList",
+    "FilesCompared",
     "FilesRestored",
     "HookContext",
     "HookMap",

@@ -11,8 +11,10 @@ from msgspec.structs import replace
 
 from clew.live.base import Event
 from clew.session.acquire.recovery import recover
+from clew.session.history.convert import convert
 from clew.session.history.restore import recover_snapshots
 from clew.snapshots.base import SnapshotPoint
+from clew.store.sql.sqlite.memory import MemoryStore
 from clew.store.unit import PutSnapshot, Unit
 from clew.testing.clock import FakeClock
 from clew.testing.scripted import Gate, call, say, wait
@@ -235,6 +237,21 @@ async def test_recovery_closes_what_a_dead_process_was_taking(open_both: Open, t
         assert after[: len(before)] == before
         ended = "the process ended while it was being taken"
         assert [(row.state, row.problem) for row in after[len(before) :]] == [("failed", ended)] * 2
+
+
+async def test_a_conversion_leaves_snapshots_behind_and_says_so(open_scenario: Open, tmp_path: Path) -> None:
+    """They name saved states of the source; an export does not have them either."""
+    async with open_scenario([say("one")], snapshots=CopyLayer(tmp_path / "kept")) as s:
+        await s.begin()
+        await talk(s, "go")
+        count = len(await snapshots(s))
+        assert b"snp_" not in await s.engine.export(s.id, "json")
+        target = MemoryStore()
+        done = await convert(s.engine.store, target, s.engine.mint, 1)
+        why = "they name saved states of the source"
+        assert [(left.kind, left.count, left.why) for left in done.left] == [("snapshots of workspaces", count, why)]
+        assert await target.load_snapshots(s.id) == ()
+        await target.close()
 
 
 async def test_a_tool_that_declares_nothing_may_change_files(open_both: Open, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 from collections.abc import Coroutine
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 import clew
 from clew.session.api import Engine
+from clew.snapshots.layer import GitSnapshots
 from clew.testing.scripted import FakeProviders, ScriptedModel, call, say
 from clew.transcript.rule import Rule
 from tests.integration.command_line import Run, run
@@ -120,6 +122,7 @@ async def test_a_branch_has_a_folder_of_its_own(workspace: Path, tmp_path: Path,
     async with served(*BREAK, snapshots="on", rules=ALLOWED) as client:
         session_id, prompt = await broken(client, workspace)
         answer = (await client.messages(session_id))[-1]["id"]
+        await client.engine._runtime.snapshots.wait(session_id)
         path = f"/api/sessions/{session_id}/branch"
         for message, text in ((prompt, BEFORE), (answer, AFTER)):
             folder = tmp_path / f"at-{message}"
@@ -128,8 +131,38 @@ async def test_a_branch_has_a_folder_of_its_own(workspace: Path, tmp_path: Path,
             assert (made.status, made.json()["workspace_root"]) == (201, str(folder))
             assert (folder / "app.txt").read_text() == text
             assert (folder / ".git").exists() == is_repository
+            compared = f"/api/sessions/{session_id}/changes/compare?other_id={made.json()['id']}"
+            files = (await client.get(compared)).json()["files"]
+            # The session's own state is that of the end of its turn.
+            assert [(one["path"], one["added"], one["removed"]) for one in files] == (
+                [] if text == AFTER else [("app.txt", 2, 2)]
+            )
+            diff = (await client.get(f"{compared}&path=app.txt")).json()["diff"]
+            assert diff is None if text == AFTER else "+line 2\n" in diff
         taken = await client.post(path, {"from_message_id": prompt, "worktree": str(workspace)})
         assert refused(taken) == (422, "invalid_input")
+
+
+@pytest.mark.rule("WR-6")
+async def test_saved_states_go_with_their_session(workspace: Path, tmp_path: Path) -> None:
+    """Those that another session names stay, and can still be restored."""
+    layer = GitSnapshots(tmp_path / "saved", grace_s=0)
+    async with served(*BREAK, say("two"), snapshots=layer, rules=ALLOWED) as client:
+        (workspace / "large.bin").write_bytes(os.urandom(300_000))
+        gone, _ = await broken(client, workspace)
+        (workspace / "large.bin").unlink()
+        left, prompt = await broken(client, workspace)
+        snapshots = client.engine._runtime.snapshots
+        await snapshots.wait(left)
+        assert await snapshots.collect() < 300_000
+        before = (await client.get("/api/disk")).json()["snapshots"]
+        assert (await client.request("DELETE", f"/api/sessions/{gone}")).status == 204
+        assert await snapshots.collect() > 300_000
+        assert (await client.get("/api/disk")).json()["snapshots"] < before - 300_000
+        (workspace / "app.txt").write_text("x")
+        body = {"message_id": prompt, "files": "only", "force": True}
+        assert (await client.post(f"/api/sessions/{left}/rewind", body)).status == 200
+        assert (workspace / "app.txt").read_text() == AFTER
 
 
 @pytest.mark.rule("WR-7")

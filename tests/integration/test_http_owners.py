@@ -73,6 +73,7 @@ BODIES: dict[str, Any] = {
 }
 QUERIES = {
     "change_diff": "path=a.txt",
+    "compare_files": "other_id={session_id}",
     "preview_restore": "message_id={message_id}",
     "explain_permission": "tool=read",
     "search": f"q={SECRET}&session={{session_id}}",

@@ -316,6 +316,7 @@ async def test_every_operation_arrives_whole_and_gives_what_the_facade_gives(who
         await walk("preview_restore", session_id=s, message_id=None, turn_id=turn, to="undo")
         await walk("changes", session_id=s, turn_id=turn, step=0)
         await walk("change_diff", session_id=s, path="a.txt", turn_id=turn, step=0)
+        await walk("compare_files", session_id=s, other_id=s, path="a.txt")
         revert = {"path": "a.txt", "hunk": "@@ -1 +1 @@", "turn_id": turn, "step": 0, "force": True}
         await walk("revert_change", session_id=s, **revert)
         await walk("continue_turn", session_id=s, mode="again", queue=False)

@@ -358,7 +358,7 @@ HARMLESS = {
     **dict.fromkeys(("accept_message", "abort", "cancel_queued", "move_queued", "pause_queue", "revoke_rule"), _MOVES),
     **dict.fromkeys(("rewind", "unrewind", "set_head", "compact", "prune", "answer_question"), _MOVES),
     **dict.fromkeys(("schedules.watch", "schedules.remove", "webhooks.remove", "webhooks.rotate"), _MOVES),
-    **dict.fromkeys(("preview_restore", "changes", "change_diff", "revert_change"), _OWN_FILES),
+    **dict.fromkeys(("preview_restore", "changes", "change_diff", "compare_files", "revert_change"), _OWN_FILES),
     "patch_session": "sets a mode, in each of which every tool is tried",
     **dict.fromkeys(("schedules.change", "webhooks.change"), "takes what adding one takes, but for the folder"),
     "webhooks.deliver": "gives text to a session that adding the webhook named",

@@ -14,7 +14,6 @@ from clew.failpoints import arm
 from clew.session.api import Engine
 from clew.testing.scripted import FakeProviders, ScriptedModel, call, say
 from clew.transcript.rule import Rule
-from examples.own_snapshots import CopyLayer
 
 __all__ = ["BEFORE", "NAMES", "open_at"]
 
@@ -31,7 +30,7 @@ async def open_at(folder: Path) -> AsyncIterator[Engine]:
         f"sqlite:///{folder / 'store.db'}",
         providers=FakeProviders(model),
         rules=[Rule("*", "*", "allow")],
-        snapshots=CopyLayer(folder / "kept"),
+        snapshots="on",
     ) as engine:
         yield engine
 

@@ -246,6 +246,12 @@ export interface FileNames {
   files: string[];
 }
 
+/** The files that differ between the workspaces of a session and a branch of it, as last saved. `diff` is the unified diff of the one file that was asked for. */
+export interface FilesCompared {
+  files: ChangedFile[];
+  diff?: string | null;
+}
+
 /** The result of a restore. `conflicts` are files that were left alone since another hand has changed them. */
 export interface FilesRestored {
   snapshot_id: string;
@@ -1457,6 +1463,13 @@ export interface Operations {
     query: { path: string; turn_id?: string | null; step?: number | null };
     body: undefined;
     answer: FileDiff;
+  };
+  /** List the files that differ between a session and its branch. */
+  "GET /api/sessions/{id}/changes/compare": {
+    path: { id: string };
+    query: { other_id: string; path?: string | null };
+    body: undefined;
+    answer: FilesCompared;
   };
   /** Take a file or a hunk back. */
   "POST /api/sessions/{id}/changes/revert": {

@@ -15,7 +15,7 @@ from clew.fronts.operations.operation import Arguments, Nothing, Operation, Page
 from clew.fronts.operations.results import MessageList, ModelName, ReflogList, RewoundShape, SessionShape
 from clew.fronts.operations.runs import Parts
 from clew.session.context.compact import Compacted
-from clew.session.history.file_values import ChangesReport, FileDiff, FilesRestored, RestorePreview
+from clew.session.history.file_values import ChangesReport, FileDiff, FilesCompared, FilesRestored, RestorePreview
 from clew.session.history.report import CompactionReport, RequestReport, TurnReport
 from clew.session.history.tree import TreeView
 
@@ -86,6 +86,13 @@ class ChangeDiffQuery(Arguments):
     path: str
     turn_id: str | None = None
     step: Annotated[int, Meta(ge=0)] | None = None
+
+
+class CompareQuery(Arguments):
+    """The branch, or the session that this one is a branch of, and the file whose difference is shown."""
+
+    other_id: str
+    path: str | None = None
 
 
 class RevertBody(Arguments):
@@ -173,6 +180,13 @@ OPERATIONS: Final = (
     ),
     Operation("changes", "GET …/changes", "List the files a session changed.", {200: ChangesReport}, ChangesQuery),
     Operation("change_diff", "GET …/changes/diff", "Show the changes of one file.", {200: FileDiff}, ChangeDiffQuery),
+    Operation(
+        "compare_files",
+        "GET …/changes/compare",
+        "List the files that differ between a session and its branch.",
+        {200: FilesCompared},
+        CompareQuery,
+    ),
     Operation(
         "revert_change", "POST …/changes/revert", "Take a file or a hunk back.", {200: FilesRestored}, RevertBody
     ),

@@ -61,6 +61,7 @@ class ClientOperations(BlockingView):
     preview_restore = blocking(AsyncClient.preview_restore)
     changes = blocking(AsyncClient.changes)
     change_diff = blocking(AsyncClient.change_diff)
+    compare_files = blocking(AsyncClient.compare_files)
     revert_change = blocking(AsyncClient.revert_change)
     set_head = rewinding(AsyncClient.set_head)
     reflog = blocking(AsyncClient.reflog)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from clew.session.history.file_values import (
         ChangesReport,
         FileDiff,
+        FilesCompared,
         FilesMode,
         FilesRequest,
         FilesRestored,
@@ -149,6 +150,14 @@ class History(EnginePart):
         """Return the changes of one file as a unified diff, with the headers of its hunks."""
         found = await self._resolve_session(session_id)
         return await self._workspace_changes().diff(found, path, await self._own_turn(found, turn_id), step)
+
+    async def compare_files(self, session_id: str, other_id: str, *, path: str | None = None) -> FilesCompared:
+        """Return the files that differ between the workspaces of a session and a branch of it, as they were last saved.
+
+        With a ``path``, the diff of that file, too.
+        """
+        one, other = await self._resolve_session(session_id), await self._resolve_session(other_id)
+        return await self._workspace_changes().compare(one, other, path)
 
     async def revert_change(
         self,

@@ -169,6 +169,9 @@ class Branching:
             async with self._sessions.lock(child.id):
                 await self._runtime.runner.fire(child.id)
         session = await get_session(host.store, child.id)
+        if worktree is not None and session.head_turn_id is not None:
+            # The first state of its own folder, with which later ones are compared.
+            self._runtime.snapshots.end_turn(session, session.head_turn_id)
         host.hooks.observe("session_create", session, session)
         return session
 

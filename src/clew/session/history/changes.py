@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
@@ -9,12 +10,13 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from clew.errors import Conflict, InvalidInput, NotFound, NotSupported
-from clew.session.history.file_values import ChangedFile, ChangesReport, FileDiff, FilesRestored
+from clew.session.history.file_values import ChangedFile, ChangesReport, FileDiff, FilesCompared, FilesRestored
+from clew.session.history.lookup import locate_message
 from clew.session.history.restore import Restoring, Target
 from clew.session.history.timeline import Comparisons, Span, spans_of
 from clew.session.host import Host
 from clew.session.runtime import Runtime
-from clew.snapshots.base import FileChange, SnapshotStore
+from clew.snapshots.base import ChangeKind, FileChange, SnapshotStore
 from clew.store.base import get_session
 from clew.transcript.session import Session
 from clew.transcript.workspace_snapshot import WorkspaceSnapshot
@@ -31,6 +33,21 @@ class _Own(NamedTuple):
     end: WorkspaceSnapshot
     shared: bool
     change: FileChange
+
+
+class _Side(NamedTuple):
+    """A session that is compared, and the snapshots of its workspace."""
+
+    session: Session
+    rows: Sequence[WorkspaceSnapshot]
+
+    @property
+    def newest(self) -> WorkspaceSnapshot | None:
+        return next((row for row in reversed(self.rows) if row.tree is not None), None)
+
+    @property
+    def tree(self) -> str:
+        return (self.newest.tree if self.newest is not None else None) or ""
 
 
 class WorkspaceChanges:
@@ -71,6 +88,41 @@ class WorkspaceChanges:
         text = await self._diff_of(session, path, one)
         hunks = tuple(match[0] for match in map(_HUNK.match, text.splitlines()) if match is not None)
         return FileDiff(path=path, kind=one.change.kind, diff=text, hunks=hunks)
+
+    async def compare(self, session_id: str, other_id: str, path: str | None) -> FilesCompared:
+        """Return the files that differ between the workspaces of a session and a branch of it, as last saved."""
+        store = self._host.store
+        one, other = await get_session(store, session_id), await get_session(store, other_id)
+        sides = [_Side(session, await self._restoring.load_rows(session)) for session in (one, other)]
+        if any(side.newest is None for side in sides):
+            raise NotFound("no snapshot exists of one of these workspaces yet")
+        if one.workspace_root == other.workspace_root:
+            changed = await self._restoring.comparisons(one).between(sides[0].tree, sides[1].tree)
+            paths = {*changed}
+        else:
+            paths = await self._differing(*sides)
+        files, diff = [], None
+        for name in sorted(paths):
+            before, after = [await self._store().read(self._restoring.point(s.session), s.tree, name) for s in sides]
+            if before != after:
+                lines = _lines_of(name, before, after)
+                files.append(_changed(name, before, after, lines))
+                diff = _joined(lines) if name == path else diff
+        return FilesCompared(files=tuple(files), diff=diff)
+
+    async def _differing(self, one: _Side, other: _Side) -> set[str]:
+        """Return the files that may differ between a session and its branch in a folder of its own: those that were
+        changed in either since the branch was made."""
+        parent, branch = (one, other) if other.session.parent_id == one.session.id else (other, one)
+        if branch.session.parent_id != parent.session.id or branch.session.parent_message_id is None:
+            raise InvalidInput("only a session and its branch can be compared")
+        located = await locate_message(self._host.store, parent.session.id, branch.session.parent_message_id)
+        if located.turn is None:
+            raise NotFound("the message at which the branch was made is gone")
+        start = await self._restoring.find_point(parent.session, located.turn, located.row)
+        first = next(row.tree for row in branch.rows if row.tree is not None)
+        found = {*await self._restoring.comparisons(parent.session).between(start.tree, parent.tree)}
+        return found | {*await self._restoring.comparisons(branch.session).between(first, branch.tree)}
 
     async def revert(
         self,
@@ -218,3 +270,27 @@ def revert_hunk(path: str, present: bytes, diff: str, header: str) -> bytes:
         raise Conflict(f"{path} has been changed there since; edit it by hand", path=path)
     place = found[0]
     return b"".join([*content[:place], *old, *content[place + count :]])
+
+
+def _lines_of(path: str, before: bytes | None, after: bytes | None) -> list[str] | None:
+    """Return the lines of a unified diff; None if one side is not text."""
+    try:
+        old, new = ((content or b"").decode().splitlines(keepends=True) for content in (before, after))
+    except UnicodeDecodeError:
+        return None
+    return list(difflib.unified_diff(old, new, f"a/{path}", f"b/{path}"))
+
+
+def _joined(lines: list[str] | None) -> str:
+    if lines is None:
+        return "Binary files differ\n"
+    return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
+
+
+def _changed(path: str, before: bytes | None, after: bytes | None, lines: list[str] | None) -> ChangedFile:
+    kind: ChangeKind = "added" if before is None else "deleted" if after is None else "modified"
+    if lines is None:
+        return ChangedFile(path=path, kind=kind)
+    added = sum(line.startswith("+") for line in lines[2:])
+    removed = sum(line.startswith("-") for line in lines[2:])
+    return ChangedFile(path=path, kind=kind, added=added, removed=removed)

@@ -15,6 +15,7 @@ __all__ = [
     "ChangesReport",
     "FileDiff",
     "FileEffect",
+    "FilesCompared",
     "FilesMode",
     "FilesRequest",
     "FilesRestored",
@@ -104,3 +105,11 @@ class FileDiff(msgspec.Struct, frozen=True, kw_only=True):
     kind: ChangeKind
     diff: str
     hunks: tuple[str, ...] = ()
+
+
+class FilesCompared(msgspec.Struct, frozen=True, kw_only=True):
+    """The files that differ between the workspaces of a session and a branch of it, as last saved. ``diff`` is the
+    unified diff of the one file that was asked for."""
+
+    files: tuple[ChangedFile, ...]
+    diff: str | None = None

@@ -130,6 +130,12 @@ class Restoring:
             session, turn, is_wanted, f"no snapshot exists for the end of turn {turn.id}", turn_id=turn.id
         )
 
+    async def find_point(self, session: Session, turn: Turn, row: MessageRow) -> Target:
+        """Return the snapshot of a message at which a branch is made: as it was sent, or of the end of its turn."""
+        if row.role == "user":
+            return await self.find_message(session, turn, row.id)
+        return await self.find_end(session, turn)
+
     async def find_start(self, session: Session) -> Target:
         """Return the first snapshot of the session."""
         rows = await self.load_rows(session)
@@ -353,12 +359,11 @@ class Restoring:
         return tuple(sorted(changed))
 
     async def check_out(self, session: Session, turn: Turn, row: MessageRow, folder: str) -> None:
-        """Write the files into a new folder as they were at a message: as it was sent, or at the end of its turn."""
+        """Write the files into a new folder as they were at a message."""
         layer = self.layer
         if not isinstance(layer, SnapshotStore):
             raise NotSupported("this snapshot layer cannot make a folder for a branch")
-        find = self.find_message(session, turn, row.id) if row.role == "user" else self.find_end(session, turn)
-        target = await find
+        target = await self.find_point(session, turn, row)
         try:
             await layer.check_out(self.point(session), target.tree, folder)
         except ClewError:

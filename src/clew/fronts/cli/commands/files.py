@@ -9,6 +9,7 @@ from clew.errors import InvalidInput
 from clew.fronts.cli.command import Json, Store, flag, open_store, option, show
 from clew.fronts.cli.commands.history import restored_lines
 from clew.fronts.cli.safe_text import plain
+from clew.session.history.file_values import ChangedFile
 
 __all__ = ["changes", "du"]
 
@@ -23,6 +24,7 @@ async def changes(
     turn: Annotated[str | None, option("Only the changes of this turn.")] = None,
     step: Annotated[int | None, option("Only the changes of this step of the turn, from 0.")] = None,
     path: Annotated[str | None, option("Show the differences of this file.")] = None,
+    against: Annotated[str | None, option("Compare with the files of this branch, or of the session it is of.")] = None,
     revert: Annotated[str | None, option("Take the changes of this file back.")] = None,
     hunk: Annotated[str | None, option("Take only the hunk with this header back.")] = None,
     force: Annotated[bool, flag("Take them back even if the file was changed since.")] = False,
@@ -39,18 +41,18 @@ async def changes(
         if revert is not None:
             done = await engine.revert_change(session, revert, hunk=hunk, turn_id=turn, step=step, force=force)
             show(json, done, restored_lines(done))
+        elif against is not None:
+            compared = await engine.compare_files(session, against, path=path)
+            lines = [_line(file) for file in compared.files] if compared.diff is None else []
+            show(json, compared, lines or (["no differences"] if not compared.files else []))
+            _print_diff(compared.diff or "", json)
         elif path is not None:
             diff = await engine.change_diff(session, path, turn_id=turn, step=step)
             show(json, diff, ())
-            if not json:
-                sys.stdout.write(plain(diff.diff) if sys.stdout.isatty() else diff.diff)
+            _print_diff(diff.diff, json)
         else:
             report = await engine.changes(session, turn_id=turn, step=step)
-            lines = [
-                f"{_MARKS[file.kind]} {_count('+', file.added)} {_count('-', file.removed)}  {file.path}"
-                f"{'  (shared: changed by others, too)' if file.shared else ''}"
-                for file in report.files
-            ]
+            lines = [_line(file) for file in report.files]
             lines += [f"! not covered: {path} ({why})" for path, why in sorted(report.skipped.items())]
             lines += [f"! a snapshot is missing: {report.failed}"] if report.failed is not None else []
             show(json, report, lines or ["no changes"])
@@ -67,6 +69,16 @@ async def du(*, store: Store = None, json: Json = False) -> None:
     lines = [f"{_size(count):>9}  {name}" for name, count in kinds]
     lines += [f"{_size(count):>9}    {workspace}" for workspace, count in sorted(use.workspaces.items())]
     show(json, use, lines)
+
+
+def _line(file: ChangedFile) -> str:
+    shared = "  (shared: changed by others, too)" if file.shared else ""
+    return f"{_MARKS[file.kind]} {_count('+', file.added)} {_count('-', file.removed)}  {file.path}{shared}"
+
+
+def _print_diff(diff: str, json: bool) -> None:
+    if not json:
+        sys.stdout.write(plain(diff) if sys.stdout.isatty() else diff)
 
 
 def _count(sign: str, count: int | None) -> str:
