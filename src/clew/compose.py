@@ -358,12 +358,12 @@ def _compose(
 
 
 def _protected_paths(store: Store, options: _HostOptions, spill: Path) -> ProtectedPaths:
-    """Return the paths that are closed to tools: the store, and the user's own folders, which have the user's token and
-    sessions."""
+    """Return the paths that are closed to tools: the store, saved workspaces, and the user's own folders, in which are
+    the token and the sessions."""
     from clew.session.turn.protected_paths import ProtectedPaths
 
     path = getattr(store, "path", None)
-    folders = [options.config_dir, options.data_dir, config_folder(), data_folder()]
+    folders = [options.config_dir, options.data_dir, config_folder(), data_folder(), options.snapshots_folder]
     files: list[Path] = []
     if isinstance(path, Path):
         (folders if path.is_dir() else files).insert(0, path)

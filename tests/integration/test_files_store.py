@@ -233,16 +233,16 @@ async def test_a_folder_of_the_other_format_or_a_newer_one_is_refused_untouched(
     with pytest.raises(StoreUnavailable, match=f"holds a {kind}: store"):
         await open_files(other, tmp_path / "store")
     mark = tmp_path / "store" / "clew" / "format.json"
-    mark.write_bytes(with_check(b'{"format":"%s","version":4}' % kind.encode()))
+    mark.write_bytes(with_check(b'{"format":"%s","version":5}' % kind.encode()))
     with pytest.raises(SchemaTooNew):
         await open_files(kind, tmp_path / "store")
-    assert json.loads(mark.read_text())["version"] == 4
+    assert json.loads(mark.read_text())["version"] == 5
     # One of an older version is read, and says the new one as soon as it is opened for writing.
     mark.write_text(json.dumps({"format": kind, "version": 1}))
     await (await open_files(kind, tmp_path / "store", FilesOptions(read_only=True))).close()
     assert json.loads(mark.read_text())["version"] == 1
     await (await open_files(kind, tmp_path / "store")).close()
-    assert json.loads(mark.read_text())["version"] == 3
+    assert json.loads(mark.read_text())["version"] == 4
     (tmp_path / "file").write_text("x")
     with pytest.raises(StoreUnavailable, match="is a file"):
         await open_files(kind, tmp_path / "file")

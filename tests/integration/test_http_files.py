@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import pytest
 
 import clew
+from clew.config import config_folder
 from clew.session.api import Engine
 from clew.snapshots.layer import GitSnapshots
 from clew.testing.scripted import FakeProviders, ScriptedModel, call, say
@@ -183,6 +184,26 @@ async def test_clews_own_data_in_a_workspace_is_neither_saved_nor_restored(works
         assert done.json()["files"]["restored"] == ["app.txt"]
 
 
+@pytest.mark.rule("WR-7")
+async def test_tools_cannot_read_the_saved_workspaces_next_to_a_store(workspace: Path, tmp_path: Path) -> None:
+    """Other sessions' files are in them."""
+    model = ScriptedModel(otherwise=lambda request: say("done") if request.messages[-1].role != "user" else looking)
+    looking = say("hello")
+    async with served(
+        store=f"sqlite:///{tmp_path}/clew.db", providers=FakeProviders(model), snapshots="on", rules=ALLOWED
+    ) as client:
+        session_id = await client.session(workspace_root=str(workspace))
+        await client.prompt(session_id, "hello")
+        await client.idle(session_id)
+        await client.engine._runtime.snapshots.wait(session_id)
+        [saved] = (tmp_path / "snapshots-clew.db").iterdir()
+        looking = call("ls", {"path": str(saved)})
+        await client.prompt(session_id, "look")
+        await client.idle(session_id)
+        [part] = [one for one in (await client.messages(session_id))[-1]["parts"] if one["type"] == "tool-ls"]
+        assert (part["state"], "denied" in part["errorText"]) == ("output-error", True)
+
+
 def ask(what: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(what)
 
@@ -226,3 +247,20 @@ def test_the_same_from_the_command_line(run: Run, workspace: Path) -> None:
     code, out, _ = run("du", "--json")
     assert (code, json.loads(out)["snapshots"] > 0) == (0, True)
     assert [line.split()[-1] for line in run("du")[1].splitlines()[:4]] == ["database", "blobs", "snapshots", "outputs"]
+
+
+@pytest.mark.rule("WR-1")
+@pytest.mark.parametrize("text", ['snapshots = "off"', '[snapshots]\nmode = "off"'])
+def test_the_users_configuration_switches_snapshots_off(run: Run, workspace: Path, text: str) -> None:
+    """Not a file of the project; the message then names no snapshot."""
+    config = config_folder() / "config.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text(text)
+    (workspace / ".clew").mkdir()
+    for name in ("config.toml", ".clew/config.toml"):
+        (workspace / name).write_text('snapshots = "on"')
+    session_id, prompt = ask(prepare(workspace))
+    code, _, err = run("changes", session_id)
+    assert (code, "snapshots are off here" in err) == (7, True)
+    assert "snapshot_id" not in run("show", session_id, "--json")[1]
+    assert run("rewind", session_id, prompt, "--files", "restore")[0] == 7

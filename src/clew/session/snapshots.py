@@ -262,7 +262,8 @@ class Snapshots:
     def _publish(self, snapshot: WorkspaceSnapshot) -> None:
         """Publish that a snapshot failed or is late."""
         if snapshot.state == "failed":
-            log.warning("session %s has no snapshot: %s", snapshot.session_id, snapshot.problem)
+            level = logging.INFO if snapshot.workspace in self._off else logging.WARNING
+            log.log(level, "session %s has no snapshot: %s", snapshot.session_id, snapshot.problem)
         data: dict[str, str | None] = {"session_id": snapshot.session_id, "snapshot_id": snapshot.id}
         data |= {
             "point": snapshot.point,
