@@ -310,8 +310,12 @@ class Campaign:
                 report = await self.engine.compaction(self.session_id, entry.messages[0].id)
                 told.update({message.id: len(message.parts) for message in report.messages})
         sent = await self.engine.messages(self.session_id, view="model")
-        told.update({message.id: len(message.parts) for message in sent if not message.metadata.get("summary")})
         rows = [row for entry in line if entry.turn.kind == "normal" for row in entry.messages]
+        # A preset may send the time with a prompt, in a part of its own that is not stored.
+        typed = {row.id: [part.data for part in row.parts] for row in rows if row.role == "user"}
+        for message in sent:
+            if not message.metadata.get("summary"):
+                told[message.id] += sum(part in typed.get(message.id, [part]) for part in message.parts)
         assert told == Counter({row.id: len(row.parts) for row in rows if row.parts})
 
     async def strategies(self) -> Counter[str]:
@@ -342,8 +346,8 @@ def _infos() -> list[ModelInfo]:
 
 @pytest.mark.slow
 @pytest.mark.rule("CP-1", "CP-3", "CP-5", "CP-8", "MS-2", "RN-4")
-@pytest.mark.slow
-@pytest.mark.parametrize(("store", "turns"), [("memory:", 500), ("sqlite", 60)])
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(("store", "turns"), [("memory:", 350), ("sqlite", 60)])
 async def test_a_session_cannot_be_wedged(
     tmp_path: Path, store: str, turns: int, record_property: Callable[[str, object], None]
 ) -> None:

@@ -189,7 +189,7 @@ async def test_beside_a_server_the_editor_joins_what_the_page_began_and_the_page
         session_id = await http.session(model="demo/long", workspace_root=str(tmp_path))
         named = {"sessionId": session_id, "cwd": str(tmp_path)}
         await client.do("start")
-        await http.prompt(session_id, "300 words", model=SLOW)
+        await http.prompt(session_id, "2000 words", model=SLOW)
         await client.ask("session/resume", **named)
         await client.do("until", chars=8)
         joined = client.said()

@@ -179,7 +179,7 @@ def test_the_manifest_grants_nothing_and_starts_with_no_secret_of_its_own() -> N
     assert container["envFrom"] == [{"secretRef": {"name": secret["metadata"]["name"]}}]
     given = secret["stringData"]
     assert (given["CLEW_TOKEN"], "PASSWORD" in given["CLEW_STORE"]) == ("", True)
-    reference = (ROOT / "docs" / "reference.md").read_text()
+    reference = (ROOT / "docs" / "how-to" / "settings.md").read_text()
     assert [name for name in (*given, *(one["name"] for one in container["env"])) if f"`{name}" not in reference] == []
 
 
