@@ -63,18 +63,27 @@ async def test_the_first_token_does_not_wait_but_a_writing_call_does(open_both: 
     async with open_both(script, snapshots=layer, rules=ALLOWED) as s:
         await s.begin()
         put(s.workspace, a_txt="old")
+        service = s.engine._runtime.snapshots
+        waiting, original = asyncio.Event(), service.wait
+
+        async def wait_here(session_id: str) -> bool:
+            waiting.set()
+            return await original(session_id)
+
+        service.wait = wait_here  # type: ignore[method-assign]
         sent = await s.send("go")
         await spoken.reached.wait()
         assert [row.state for row in await s.engine.store.load_snapshots(s.id)] == ["taking"]
         spoken.set()
-        await layer.reached.wait()
-        assert contents(s.workspace) == {"a.txt": "old"}
+        ended = asyncio.ensure_future(sent.wait())
+        await asyncio.wait({asyncio.ensure_future(waiting.wait()), ended}, return_when=asyncio.FIRST_COMPLETED)
+        assert (ended.done(), contents(s.workspace)) == (False, {"a.txt": "old"})
         layer.gate.set()
-        await sent.wait()
+        await ended
         assert contents(s.workspace) == {"a.txt": "new"}
         (message, *_) = await snapshots(s)
-        (await s.engine.rewind(s.id, sent.message_id, files="only"))
         assert message.state == "ready"
+        await s.engine.rewind(s.id, sent.message_id, files="only")
         assert contents(s.workspace) == {"a.txt": "old"}
 
 

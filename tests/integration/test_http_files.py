@@ -14,6 +14,7 @@ import pytest
 
 import clew
 from clew.config import config_folder
+from clew.errors import InvalidInput
 from clew.session.api import Engine
 from clew.snapshots.layer import GitSnapshots
 from clew.testing.scripted import FakeProviders, ScriptedModel, call, say
@@ -202,6 +203,28 @@ async def test_tools_cannot_read_the_saved_workspaces_next_to_a_store(workspace:
         await client.idle(session_id)
         [part] = [one for one in (await client.messages(session_id))[-1]["parts"] if one["type"] == "tool-ls"]
         assert (part["state"], "denied" in part["errorText"]) == ("output-error", True)
+
+
+@pytest.mark.rule("WR-5", "OW-1")
+async def test_an_owners_branch_gets_no_folder_outside_of_theirs(workspace: Path, tmp_path: Path) -> None:
+    """Nor learns what is there."""
+    (tmp_path / "bob" / "there").mkdir(parents=True)
+    (workspace / "out").symlink_to(tmp_path / "bob")
+    model = ScriptedModel(otherwise=lambda request: say("done"))
+    async with clew.open("memory:", providers=FakeProviders(model), snapshots="on") as engine:
+        ada = engine.scoped("ada", roots=[workspace])
+        session = await ada.create_session(workspace_root=workspace)
+        sent = await ada.submit(session.id, "go")
+        await sent.wait()
+        why = set[str]()
+        for folder in ("bob/new", "bob/there", "workspace/out/new", "workspace/../new", "new"):
+            with pytest.raises(InvalidInput) as refusal:
+                await ada.branch(session.id, sent.message_id, worktree=tmp_path / folder)
+            why.add(str(refusal.value).partition("' ")[2])
+        assert why == {"is in none of the folders that you may work in"}
+        assert [path.name for path in (tmp_path / "bob").iterdir()] == ["there"]
+        made = await ada.branch(session.id, sent.message_id, worktree=workspace / "aside")
+        assert (made.workspace_root, (workspace / "aside" / "app.txt").exists()) == (str(workspace / "aside"), True)
 
 
 def ask(what: Coroutine[Any, Any, T]) -> T:

@@ -22,6 +22,7 @@ BY_SESSION = {
     "detach_calls_of_session",
     "has_more_turns",
     "load_calls",
+    "load_snapshots",
     "load_links",
     "load_links_of_session",
     "load_marks_of_session",
