@@ -317,6 +317,7 @@ _UNSTABLE: Final = (
     "clew.session.turn.recorder",
     "clew.session.acquire.recovery",
     "clew.session.history.check",
+    "clew.snapshots.base",
     "clew.store.base",
     "clew.store.sql.sqlite.memory",
     "clew.store.unit",

@@ -16,6 +16,7 @@ from typing import Final
 
 import msgspec
 
+from clew.convert import convert
 from clew.snapshots.files import SavedFile
 from clew.snapshots.git import EMPTY_TREE
 
@@ -61,7 +62,7 @@ class Index:
             offsets[data[offset + 62 : end]] = offset
             offset += (end - offset + 8) & -8
         self._end = offset
-        self.state = msgspec.msgpack.decode(data[offset + 8 : -20], type=IndexState)
+        self.state = convert(msgspec.msgpack.decode(data[offset + 8 : -20]), IndexState)
 
     def entry(self, path: bytes) -> bytes | None:
         """Return the fixed part of an entry."""
