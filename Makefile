@@ -289,8 +289,9 @@ screenshots: $(READY) $(BROWSER_READY) ## pictures of the page's main states, in
 	cd tests/browser && $(IN_CHROMIUM) node screenshots.mjs
 
 .PHONY: film
-film: $(READY) $(BROWSER_READY) ## the film of the README, into docs/images
+film: $(READY) $(BROWSER_READY) ## the films of the README and of rewinds, into docs/images
 	cd tests/browser && $(IN_CHROMIUM) node film.mjs
+	cd tests/browser && $(IN_CHROMIUM) node film_rewind.mjs
 
 .PHONY: measure-web
 measure-web: $(READY) $(BROWSER_READY) ## how quickly the page opens and scrolls a long session

@@ -1,5 +1,7 @@
 /** What axe says of each main state, in light and dark, wide and narrow; and that nothing scrolls sideways. */
 import assert from "node:assert/strict";
+import { mkdir, writeFile } from "node:fs/promises";
+import { join } from "node:path";
 import { audit, openPage, startServer, test } from "./kit.mjs";
 import { atRest, begin, composer, goTo, messagesOf, newSession, openSession, say, sideways, until } from "./scenes.mjs";
 
@@ -187,8 +189,38 @@ test("the reflog", async () => {
   await sound(page);
 });
 
-test("the files", async () => {
-  const page = await inspecting("Files", /read|No file/);
+/** A session whose folder has changed; somebody else changed a file of it, too. */
+async function changed(server) {
+  const root = join(server.folder, "changed");
+  await mkdir(root, { recursive: true });
+  await writeFile(join(root, "app.py"), "host = 'localhost'\nport = 80\n");
+  const id = await newSession(server, "Changed files", "demo/tools", { workspace_root: root });
+  await server.call("PUT", `/api/sessions/${id}/permissions`, { rules: [{ permission: "*", pattern: "**", action: "allow" }] });
+  await say(server, id, `!write ${JSON.stringify({ path: "app.py", content: "host = 'localhost'\nport = 8080\n" })}\n!write a/long/path/of/a/new/file/with/a/long_name.py new`);
+  await writeFile(join(root, "app.py"), "mine\n");
+  return openSession(server, id);
+}
+
+test("the changes of files", async () => {
+  const page = await changed(await sharedServer());
+  await answer(page).last().waitFor();
+  await page.keyboard.press("Control+i");
+  await page.getByRole("tab", { name: "Changes" }).click();
+  await page.getByRole("tabpanel", { name: "Changes" }).getByRole("button", { name: "Modified app.py" }).click();
+  await page.getByRole("group", { name: "Changes of app.py" }).waitFor();
+  await sound(page);
+  await page.getByRole("button", { name: "Revert file app.py" }).click();
+  await page.getByRole("dialog", { name: "Revert this file?" }).waitFor();
+  await sound(page);
+});
+
+test("what is asked about files before a rewind", async () => {
+  const page = await changed(await sharedServer());
+  await answer(page).last().waitFor();
+  await page.getByRole("button", { name: "Rewind to here" }).click();
+  await page.getByRole("dialog", { name: "Rewind" }).waitFor();
+  await sound(page);
+  await page.getByRole("radio", { name: /Conversation and files/ }).check();
   await sound(page);
 });
 

@@ -403,7 +403,7 @@ test("a slash offers commands, completes them, and runs what was picked", async 
   const page = await openSession(server, id);
   const offered = page.getByRole("listbox", { name: "Commands" }).getByRole("option");
   await composer(page).fill("/");
-  assert.equal(await offered.count(), 24);
+  assert.equal(await offered.count(), 25);
   await composer(page).fill("/re");
   assert.deepEqual((await offered.allInnerTexts()).map((words) => words.split(/\s/)[0]), ["/rewind", "/reflog"]);
   await composer(page).press("ArrowDown");

@@ -313,6 +313,8 @@ test("as names of files that are attached, read and listed it does nothing", asy
   const id = await newSession(server, "File names", "demo/tools", { workspace_root: root });
   await say(server, id, names.map((name) => `!read ${name}`).join("\n"));
   await say(server, id, "!ls .");
+  await server.call("PUT", `/api/sessions/${id}/permissions`, { rules: [{ permission: "*", pattern: "*", action: "allow" }] });
+  await say(server, id, names.map((path) => `!write ${JSON.stringify({ path, content: "changed\n" })}`).join("\n"));
   const page = await guarded(await openSession(server, id));
   await page.getByRole("article", { name: "Assistant" }).last().waitFor();
   const files = names.map((name) => ({ name, mimeType: "text/plain", buffer: Buffer.from("hello") }));
@@ -325,8 +327,9 @@ test("as names of files that are attached, read and listed it does nothing", asy
   await settled(server, id);
   await page.getByRole("article", { name: "You" }).last().getByRole("button", { name: names[0] }).waitFor();
   await page.keyboard.press("Control+i");
-  await page.getByRole("tab", { name: "Files" }).click();
-  await page.getByRole("tabpanel", { name: "Files" }).getByText(names[0]).waitFor();
+  await page.getByRole("tab", { name: "Changes" }).click();
+  await page.getByRole("tabpanel", { name: "Changes" }).getByRole("button", { name: names[0] }).first().click();
+  await page.getByRole("group", { name: "Changes of" }).waitFor();
   await harmless(page, server);
 });
 

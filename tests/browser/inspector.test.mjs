@@ -249,26 +249,6 @@ test("the reflog tells every move, and each is a place to go to", async () => {
   assert.match((await words())[0], /Jumped to · (now|\d+ min) three current$/);
 });
 
-const times = (what, count) => count > 0 && `${what} ${count} time${count === 1 ? "" : "s"}`;
-
-test("the files tab lists what tools read and changed, and leads to the turn", async () => {
-  const server = await sharedServer();
-  await writeFile(join(server.folder, "read me.txt"), "hello\n");
-  const id = await begin(server, { title: "Files", model: "demo/tools", rules: [{ permission: "*", pattern: "*", action: "allow" }] });
-  const page = await openSession(server, id, WIDE);
-  await inspect(page, "Files");
-  const tab = inspector(page).getByRole("tabpanel");
-  await tab.getByText("No files read or written yet.").waitFor();
-  await say(server, id, '!read {"path": "read me.txt"}', "!write new.txt something");
-  const { files } = await server.call("GET", `/api/sessions/${id}/files`);
-  assert.deepEqual(files.map(({ modified }) => modified).sort(), [false, true]);
-  const expected = files.map(({ path, changes, count }) => [path, times("changed", changes), times("read", count - changes), "now"].filter(Boolean).join(" · ").replace(" · ", " "));
-  // However slow the machine is.
-  await becomes(async () => (await tab.getByRole("listitem").allInnerTexts()).map((text) => text.replaceAll(/\s+/g, " ").trim().replace(/\d+ min$/, "now")), expected);
-  await tab.getByRole("button", { name: /new\.txt/ }).click();
-  await tab.getByRole("heading", { name: "!write new.txt something" }).waitFor();
-});
-
 test("what the model saw in two turns is compared line by line", async () => {
   const server = await sharedServer();
   const id = await begin(server, { title: "Differs" });

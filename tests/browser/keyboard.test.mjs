@@ -268,7 +268,7 @@ test("the inspector is opened, its tabs walked and closed again", async () => {
   await page.keyboard.press("Control+i");
   await page.getByRole("complementary", { name: "Inspector" }).getByRole("tab", { name: "Turn" }).waitFor();
   await tabTo(page, "Turn");
-  for (const [name, shows] of [["Tree", "1 turn, 0 rewound"], ["Reflog", "current"], ["Files", /./], ["Rules", "This session"], ["Turn", "What the model saw"]]) {
+  for (const [name, shows] of [["Tree", "1 turn, 0 rewound"], ["Reflog", "current"], ["Changes", /^No change/], ["Rules", "This session"], ["Turn", "What the model saw"]]) {
     await page.keyboard.press("ArrowRight");
     await focusIs(page, name);
     await page.getByRole("tabpanel", { name }).getByText(shows).first().waitFor();

@@ -80,11 +80,10 @@ for (const q of ["session", "\"the end\""]) {
     await answer.json();
   }, [q, id, server.token]));
 }
-for (const tab of ["Tree", "Reflog", "Files"]) {
+for (const tab of ["Tree", "Reflog", "Changes"]) {
   await told(`looked at: ${tab}`, async () => {
-    await composer(page).fill(tab === "Files" ? "/tree" : `/${tab.toLowerCase()}`);
+    await composer(page).fill(`/${tab.toLowerCase()}`);
     await page.keyboard.press("Enter");
-    if (tab === "Files") await page.getByRole("tab", { name: "Files" }).click();
     await page.getByRole("tab", { name: tab, selected: true }).waitFor();
     await until(() => asked.length > 0, `${tab} asked for nothing`);
   });

@@ -57,7 +57,7 @@ test("on a phone everything is as large as a finger, and no key is spoken of", a
   await rests(server, id);
   await until(async () => (await page.getByRole("list", { name: "Queued messages" }).count()) === 0, "the queue to be empty");
   await send(page, "/rules");
-  for (const tab of ["Turn", "Reflog", "Files", "Rules"]) {
+  for (const tab of ["Turn", "Reflog", "Changes", "Rules"]) {
     await page.getByRole("tab", { name: tab }).tap();
     await look(tab);
   }

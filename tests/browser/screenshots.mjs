@@ -166,6 +166,23 @@ await goTo(page, `#/s/${rtl}`);
 await answers(page).last().waitFor();
 await shot(page, "right-to-left");
 
+const gatehouse = join(server.folder, "gatehouse");
+await mkdir(gatehouse, { recursive: true });
+await writeFile(join(gatehouse, "gate.py"), 'HOST = "localhost"\nPORT = 80\n\n\ndef open_gate(name):\n    print(f"{name} is open")\n\n\ndef close_gate(name):\n    print(f"{name} is closed")\n\n\nDEBUG = False\n');
+const opened = await makeSession(server, "Open the gate", "demo/tour", { workspace_root: gatehouse });
+const allowed = [{ permission: "bash", pattern: "sed -i *", action: "allow" }, { permission: "write", pattern: "**", action: "allow" }];
+await server.call("PUT", `/api/sessions/${opened}/permissions`, { rules: allowed });
+await talk(server, opened, ["Run `sed -i 's/80/8080/;s/False/True/' gate.py`", "Write test_gate.py with assert PORT == 8080"]);
+page = await openSession(server, opened, DESK);
+await answers(page).last().waitFor();
+await page.keyboard.press("Control+i");
+await page.getByRole("tab", { name: "Changes" }).click();
+for (const name of ["Modified gate.py", "Added test_gate.py"]) await page.getByRole("button", { name }).click();
+await page.getByRole("group", { name: "Changes of test_gate.py" }).waitFor();
+await page.getByRole("group", { name: "Changes of gate.py" }).waitFor();
+await page.evaluate(() => document.activeElement.blur());
+await shot(page, "changes");
+
 page = await openSession(server, written, { ...DESK, dark: true });
 await answers(page).last().getByRole("heading", { name: "Going back" }).waitFor();
 await page.keyboard.press("Control+i");

@@ -326,3 +326,40 @@ def test_who_begins_a_new_session_is_not_taken_back_to_the_old_one(
     screen.send("the new one", "the new one\nthe new one\n")
     assert texts(messages(tmp_path)) == ["the new one", "the new one"]
     assert screen.leave() == 0
+
+
+@pytest.mark.rule("WR-2", "WR-4")
+def test_files_go_back_with_a_rewind(chat: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The changes are listed; a rewind asks what goes back, the conversation alone by default; Esc rewinds nothing."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    (folder / "app.py").write_text("port = 80\n")
+    screen = chat(model="demo/tools")
+    screen.until("/help for commands")
+    screen.send("/changes", "no session yet")
+    screen.type("!bash sed -i s/80/8080/ app.py\r")
+    screen.until("[n]o:")
+    screen.answer("y", "exit code 0")
+    screen.idle()
+    screen.send("/changes", "M +1 -1  app.py\n")
+    screen.type("/rewind\r")
+    screen.until("M +1 -1  app.py\n")
+    screen.until("1 file changed since then: what goes back?")
+    screen.type("\x1b")
+    screen.until("nothing was rewound")
+    screen.type("/rewind\r")
+    screen.until("what goes back?")
+    screen.type("\r")
+    screen.until("2 messages left the conversation")
+    assert (folder / "app.py").read_text() == "port = 8080\n"
+    screen.type("\x15")
+    screen.send("/unrewind", "now after")
+    screen.type("/rewind\r")
+    screen.until("what goes back?")
+    screen.type("\x1b[B\r")
+    screen.until("1 file restored")
+    screen.until("2 messages left the conversation")
+    assert (folder / "app.py").read_text() == "port = 80\n"
+    screen.type("\x15")
+    screen.send("/changes", "no changes\n")

@@ -10,14 +10,13 @@ import type {
   SearchHit,
   SessionShape,
   Status,
-  TouchedFile,
   TreeTurn,
   TreeView,
   TurnReport,
 } from '@clew/client';
 
 export type Session = SessionShape;
-export type { ContextReport, Model, ModelListing, ReflogEntry, SearchHit, Status, StoredMessage, TouchedFile, TreeTurn, TreeView, TurnReport };
+export type { ContextReport, Model, ModelListing, ReflogEntry, SearchHit, Status, StoredMessage, TreeTurn, TreeView, TurnReport };
 
 export interface Usage {
   input: number;

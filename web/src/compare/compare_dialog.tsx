@@ -1,6 +1,6 @@
 /** Two versions of a conversation, turn next to turn in one list, so that they scroll together; stacked on narrow screens. */
 
-import { useCallback, useMemo, useState } from 'react';
+import { lazy, Suspense, useCallback, useMemo, useState } from 'react';
 import type { Message } from '../api/types';
 import { AssistantMessage } from '../conversation/assistant_message';
 import { ThreadState, ThreadStateContext } from '../conversation/thread_state';
@@ -17,6 +17,9 @@ import { count } from '../ui/format';
 import { readSide } from './compare';
 import { splitDiff } from './split_diff';
 
+// Loaded on first use.
+const ComparedFiles = lazy(() => import('../files/compared_files').then((module) => ({ default: module.ComparedFiles })));
+
 export function CompareDialog() {
   const compared = useStore(view, (state) => state.compared);
   return compared && <Compared key={compared.shown.join()} compared={compared} />;
@@ -27,7 +30,10 @@ function Compared({ compared: { sides, shown } }: { compared: NonNullable<Return
   const conversation = useThis();
   const [thread] = useState(() => new ThreadState());
   const [left, right] = [sides[shown[0]]!, sides[shown[1]]!];
-  const read = useCallback(async () => splitDiff(...(await Promise.all([readSide(client, left), readSide(client, right)]))), [client, left, right]);
+  const read = useCallback(async () => {
+    const [one, other] = await Promise.all([readSide(client, left), readSide(client, right)]);
+    return { ...splitDiff(one, other), saved: [one, other].every(hasSnapshots) };
+  }, [client, left, right]);
   const close = () => view.set({ compared: null });
   const side = right.session ?? null;
   return (
@@ -49,8 +55,13 @@ function Compared({ compared: { sides, shown } }: { compared: NonNullable<Return
       </div>
       <ThreadStateContext value={thread}>
         <Loaded read={read}>
-          {({ common, rows }) => (
+          {({ common, rows, saved }) => (
             <div className="grid gap-3">
+              {saved && left.session && right.session && (
+                <Suspense>
+                  <ComparedFiles left={left.session} right={right.session} />
+                </Suspense>
+              )}
               {common > 0 && <p className="text-sm text-quiet">{count(common, 'message is', 'messages are')} identical.</p>}
               <div role="separator" aria-label={rows.length > 0 ? 'Differs from here' : 'Identical'} className="flex items-center gap-3 text-xs text-thread before:h-px before:flex-1 before:bg-thread after:h-px after:flex-1 after:bg-thread">
                 {rows.length > 0 ? 'Differs from here' : 'Identical'}
@@ -67,6 +78,11 @@ function Compared({ compared: { sides, shown } }: { compared: NonNullable<Return
       </ThreadStateContext>
     </Dialog>
   );
+}
+
+/** Whether the workspace was saved for one of the messages. */
+function hasSnapshots(messages: readonly Message[]): boolean {
+  return messages.some((message) => message.metadata?.snapshot_id !== undefined);
 }
 
 function Side({ name, messages }: { name: string; messages: Message[] }) {

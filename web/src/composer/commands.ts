@@ -19,6 +19,7 @@ export const COMMANDS = [
   { name: 'sidecar', usage: '', help: 'Ask in a side chat: a copy that is not listed' },
   { name: 'tree', usage: '', help: 'Show all turns as a graph' },
   { name: 'reflog', usage: '', help: 'Show every turn, rewind and jump, newest first' },
+  { name: 'changes', usage: '', help: 'Show what the session changed in its folder' },
   { name: 'pin', usage: '', help: 'Pin the session to the top of the list, or unpin it' },
   { name: 'save', usage: 'NAME TEXT', help: 'Save a prompt; /NAME inserts it' },
   { name: 'settings', usage: '', help: 'Models, keys, defaults, appearance, saved prompts' },

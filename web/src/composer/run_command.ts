@@ -107,6 +107,7 @@ const RUNS: Record<CommandName, Run> = {
   sidecar: async ({ conversation }) => openSidecar(conversation),
   tree: () => view.set({ inspector: true, tab: 'tree' }),
   reflog: () => view.set({ inspector: true, tab: 'reflog' }),
+  changes: () => view.set({ inspector: true, tab: 'changes' }),
   pin: async ({ conversation, host, showResult }) => {
     const pinned = host.session(conversation.id)?.pinned ?? conversation.store.get().session?.pinned ?? false;
     await host.pin(conversation.id, !pinned);

@@ -2,7 +2,7 @@
 
 import { useStore } from '../state/store';
 import { useThis } from '../state/use_conversation';
-import { IconButton } from '../ui/button';
+import { Button, IconButton } from '../ui/button';
 import { ErrorDetails } from '../ui/error_details';
 
 export function Notice() {
@@ -16,6 +16,11 @@ export function Notice() {
           {notice.text}
           {notice.details && <ErrorDetails text={notice.details} />}
         </span>
+        {notice.action && (
+          <Button tone="quiet" className="underline" onClick={notice.action.run}>
+            {notice.action.label}
+          </Button>
+        )}
         <IconButton label="Dismiss" icon="close" className={notice.bad ? '!text-bad' : ''} onClick={() => conversation.notify(null)} />
       </div>
     </div>

@@ -89,7 +89,7 @@ function UserActions({ message, text, own }: { message: Message; text: string; o
 /** Switches between versions of a message or its answer. */
 function VersionSwitch({ id, versions: { tips, at }, disabled }: { id: string; versions: Versions; disabled: boolean }) {
   const conversation = useThis();
-  const show = (index: number) => void conversation.goTo(tips[index]!).catch(() => undefined);
+  const show = (index: number) => void conversation.showVersion(tips[index]!).catch(() => undefined);
   return (
     <span role="group" aria-label="Versions" className="me-1 inline-flex items-center text-xs text-quiet tabular-nums">
       <Action label="Previous version" icon="back" disabled={disabled || at === 0} onClick={() => show(at - 1)} />

@@ -1,6 +1,6 @@
 /** One conversation: top bar, thread and composer. */
 
-import { useEffect } from 'react';
+import { lazy, Suspense, useEffect } from 'react';
 import { CompareDialog } from '../compare/compare_dialog';
 import { Composer } from '../composer/composer';
 import { Thread } from '../conversation/thread';
@@ -11,6 +11,9 @@ import { ConversationContext, useConversation } from '../state/use_conversation'
 import { TopBar } from '../top/top_bar';
 import { ErrorBoundary } from '../ui/error_boundary';
 import { Button } from '../ui/button';
+
+// Loaded on first use.
+const RestoreDialog = lazy(() => import('../files/restore_dialog').then((module) => ({ default: module.RestoreDialog })));
 
 interface Props {
   id: string;
@@ -34,6 +37,7 @@ export function Pane({ id, message, main = false, onClose }: Props) {
 
 function ConversationPane({ conversation, message, main, onClose }: { conversation: Conversation; message: string | null; main: boolean; onClose?: () => void }) {
   const missing = useStore(conversation.store, (state) => state.missing);
+  const question = useStore(conversation.store, (state) => state.question);
   useEffect(() => {
     if (message) void conversation.older.reveal(message);
   }, [conversation, message]);
@@ -57,6 +61,13 @@ function ConversationPane({ conversation, message, main, onClose }: { conversati
       </ErrorBoundary>
       <ErrorBoundary name="The composer" resetKey={conversation}>
         <Composer main={main} />
+      </ErrorBoundary>
+      <ErrorBoundary name="This dialog" resetKey={question}>
+        {question && (
+          <Suspense>
+            <RestoreDialog key={question.preview.snapshot_id} question={question} />
+          </Suspense>
+        )}
       </ErrorBoundary>
       <ErrorBoundary name="The comparison" resetKey={conversation}>{main && <CompareDialog />}</ErrorBoundary>
     </ConversationContext>

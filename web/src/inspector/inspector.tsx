@@ -1,4 +1,4 @@
-/** The inspector: a turn in detail, the tree, the reflog, files and rules. */
+/** The inspector: a turn in detail, the tree, the reflog, changes of files and rules. */
 
 import { lazy, Suspense, useRef } from 'react';
 import type { Conversation } from '../state/conversation';
@@ -6,19 +6,20 @@ import { useStore } from '../state/store';
 import { ConversationContext, useConversation } from '../state/use_conversation';
 import { type Tab, view } from '../state/view';
 import { IconButton } from '../ui/button';
-import { FilesTab } from './files_tab';
+import { ChangesSkeleton } from '../files/changes_skeleton';
 import { ReflogTab } from './reflog_tab';
 import { RulesTab } from './rules_tab';
 import { TurnTab } from './turn_tab';
 
-// The graph library is loaded on first use.
+// Loaded on first use.
+const ChangesTab = lazy(() => import('../files/changes_tab').then((module) => ({ default: module.ChangesTab })));
 const TreeTab = lazy(() => import('./tree_tab').then((module) => ({ default: module.TreeTab })));
 
 const TABS: { tab: Tab; name: string }[] = [
   { tab: 'turn', name: 'Turn' },
   { tab: 'tree', name: 'Tree' },
   { tab: 'reflog', name: 'Reflog' },
-  { tab: 'files', name: 'Files' },
+  { tab: 'changes', name: 'Changes' },
   { tab: 'rules', name: 'Rules' },
 ];
 
@@ -62,7 +63,7 @@ function InspectorTabs({ conversation }: { conversation: Conversation }) {
                 aria-controls="inspector-panel"
                 tabIndex={tab === entry.tab ? 0 : -1}
                 onClick={() => view.set({ tab: entry.tab })}
-                className={`rounded-md px-2.5 py-1 text-sm max-xl:px-2 ${tab === entry.tab ? 'bg-raised font-medium text-ink' : 'text-quiet hover:text-ink'}`}
+                className={`rounded-md px-2.5 py-1 text-sm max-xl:px-1.5 ${tab === entry.tab ? 'bg-raised font-medium text-ink' : 'text-quiet hover:text-ink'}`}
               >
                 {entry.name}
               </button>
@@ -78,7 +79,11 @@ function InspectorTabs({ conversation }: { conversation: Conversation }) {
             </Suspense>
           )}
           {tab === 'reflog' && <ReflogTab key={conversation.id} />}
-          {tab === 'files' && <FilesTab key={conversation.id} />}
+          {tab === 'changes' && (
+            <Suspense fallback={<ChangesSkeleton />}>
+              <ChangesTab key={conversation.id} />
+            </Suspense>
+          )}
           {tab === 'rules' && <RulesTab />}
         </div>
       </div>

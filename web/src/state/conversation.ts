@@ -4,6 +4,8 @@ import { type FileUIPart, generateId } from 'ai';
 import { isProblem } from '../api/client';
 import { Problem } from '../api/problem';
 import { type Message, type Session, textOf } from '../api/types';
+import { chooseFiles, filesBody, type FilesChoice, KEEP, type Move, restoredText } from '../files/choose_files';
+import type { FilesRestored } from '@clew/client';
 import { isLive, OpenSession } from './open_session';
 
 export type Mode = 'ask' | 'accept_edits' | 'read_only';
@@ -58,9 +60,11 @@ export class Conversation extends OpenSession {
     void this.refreshQueue();
   }
 
-  /** Replace a user message. */
+  /** Replace a user message. Throws if the person cancels. */
   async edit(messageId: string, text: string, model?: string): Promise<void> {
-    // Only the text is replaced; the files are kept.
+    const choice = await chooseFiles(this, { kind: 'edit', messageId });
+    if (choice === null) throw new Error('cancelled');
+    // Only the text is replaced; the attached files are kept.
     await this.acting(async () => {
       // Ask the server whether a turn is running, since events may lag; if it has ended, wait until its stream is read.
       if (this.streaming) await this.askStatus();
@@ -72,6 +76,14 @@ export class Conversation extends OpenSession {
       const old = this.messages[at];
       if (!old) throw new Error('the message that you are editing is no longer in this conversation');
       const parts: Message['parts'] = [...old.parts.filter((part) => part.type === 'file'), { type: 'text', text }];
+      if (choice.files !== 'keep') {
+        // Files go back before the new turn may change them: one request does both.
+        const body = { message_id: old.id, mode: 'edit' as const, run: true, parts, ...bodyOf(model), ...filesBody(choice) };
+        const { files } = await this.client.call('POST /api/sessions/{id}/rewind', { path: { id: this.id }, body });
+        if (files) this.showRestored(files, null);
+        void this.settle();
+        return;
+      }
       await this.prompt([...this.messages.slice(0, at), { id: old.id, role: 'user', parts }], 'submit-message', old.id, model);
     });
   }
@@ -145,30 +157,45 @@ export class Conversation extends OpenSession {
     void this.settle();
   }
 
-  /** Rewind to before a user message and return its text to the composer. */
+  /** Rewind to before a user message and return its text to the composer; or restore the files of that time, as the person chooses. */
   async rewind(messageId: string): Promise<void> {
+    const choice = await chooseFiles(this, { kind: 'rewind', messageId });
+    if (choice === null) return;
     await this.acting(async () => {
       const moved = await this.client.call('POST /api/sessions/{id}/rewind', {
         path: { id: this.id },
-        body: { message_id: messageId, mode: 'edit' },
+        body: { message_id: messageId, mode: 'edit', ...filesBody(choice) },
       });
-      if (moved.draft) this.fillComposer(moved.draft);
+      if (moved.draft && choice.files !== 'only') this.fillComposer(moved.draft);
+      if (moved.files) this.showRestored(moved.files, choice.files === 'only' ? 'only' : 'restore');
     });
     await this.settle();
   }
 
-  /** Undo the last rewind, or move the head to `tip`, the end of the undone turns. */
+  /** Undo the last rewind, or move the head to `tip`, the end of the undone turns. Files follow as the person chooses. */
   async unrewind(tip?: string): Promise<void> {
+    const move: Move = tip === undefined ? { kind: 'unrewind' } : { kind: 'goto', turnId: tip };
+    const choice = await chooseFiles(this, move);
+    if (choice !== null) await this.moveTo(tip, choice);
+  }
+
+  /** Show another version; the files stay as they are. */
+  async showVersion(tip: string): Promise<void> {
+    await this.moveTo(tip, KEEP);
+  }
+
+  private async moveTo(tip: string | undefined, choice: FilesChoice): Promise<void> {
     const shown = new Set(this.userTexts());
     await this.acting(async () => {
       const path = { id: this.id };
-      if (tip === undefined) {
-        await this.client.call('POST /api/sessions/{id}/unrewind', { path });
-      } else {
-        await this.client.call('POST /api/sessions/{id}/head', { path, body: { turn_id: tip } });
-      }
+      const moved =
+        tip === undefined
+          ? await this.client.call('POST /api/sessions/{id}/unrewind', { path, body: filesBody(choice) })
+          : await this.client.call('POST /api/sessions/{id}/head', { path, body: { turn_id: tip, ...filesBody(choice) } });
+      if (moved.files) this.showRestored(moved.files, 'only');
     });
     await this.settle();
+    if (choice.files === 'only') return;
     // The rewind put a text into the composer; remove it, since its message is restored.
     const restored = this.userTexts().filter((text) => !shown.has(text));
     if (restored.length > 0) this.fillComposer('', restored);
@@ -176,6 +203,23 @@ export class Conversation extends OpenSession {
 
   async goTo(turnId: string): Promise<void> {
     await this.unrewind(turnId);
+  }
+
+  /** Take back what the session changed in a file, or one hunk of it. */
+  async revert(path: string, change: { hunk?: string; turn?: string; force?: boolean }): Promise<void> {
+    const body = { path, ...(change.hunk && { hunk: change.hunk }), ...(change.turn && { turn_id: change.turn }), ...(change.force && { force: true }) };
+    const files = await this.client.call('POST /api/sessions/{id}/changes/revert', { path: { id: this.id }, body });
+    this.store.set({ notice: null });
+    this.showRestored(files, 'only');
+  }
+
+  /** Say which files were restored, with Undo: of the rewind and its files, or of the files alone. */
+  private showRestored(files: FilesRestored, undo: 'restore' | 'only' | null): void {
+    const action = { label: 'Undo', run: () => this.moveTo(undefined, { files: undo ?? 'keep', paths: [] }).catch(() => undefined) };
+    this.store.set(({ filesVersion }) => ({
+      filesVersion: filesVersion + 1,
+      notice: { text: restoredText(files), bad: false, ...(undo !== null && files.restored.length > 0 && { action }) },
+    }));
   }
 
   /** Create a session that is a copy up to this message. */

@@ -2,6 +2,7 @@
 
 import type { FailureText } from '../api/failure';
 import type { ContextReport, Message, Session, Status, TreeView } from '../api/types';
+import type { RestoreQuestion } from '../files/choose_files';
 import type { ActivityMark } from '../ui/user_activity';
 import type { StreamState } from './session_stream';
 
@@ -40,7 +41,11 @@ export interface ConversationState {
   /** The model chosen for the next message, if it is not the session's own. */
   picked: string | null;
   /** The newest error or notice. */
-  notice: { text: string; bad: boolean; details?: string } | null;
+  notice: { text: string; bad: boolean; details?: string; action?: { label: string; run: () => void } } | null;
+  /** The question about files, before the conversation moves. */
+  question: RestoreQuestion | null;
+  /** Increases when this page has restored files. */
+  filesVersion: number;
   focus: Focus | null;
   /** A text for the composer: returned by a rewind, or not sent. */
   draft: Offer | null;
@@ -61,6 +66,8 @@ export const INITIAL_STATE: ConversationState = {
   tree: null,
   picked: null,
   notice: null,
+  question: null,
+  filesVersion: 0,
   focus: null,
   draft: null,
 };

@@ -3,7 +3,8 @@
 import type { Side } from '../compare/compare';
 import { Store } from './store';
 
-export type Tab = 'turn' | 'tree' | 'reflog' | 'files' | 'rules';
+export type Tab = 'turn' | 'tree' | 'reflog' | 'changes' | 'rules';
+const TABS: readonly Tab[] = ['turn', 'tree', 'reflog', 'changes', 'rules'];
 export type Theme = 'system' | 'light' | 'dark';
 export type Density = 'comfortable' | 'compact';
 /** A global dialog. */
@@ -42,7 +43,8 @@ type StoredView = Pick<ViewState, 'inspector' | 'tab' | 'theme' | 'notices' | 'g
 function load(): StoredView {
   const defaults: StoredView = { inspector: false, tab: 'turn', theme: 'system', notices: false, group: 'date', collapsed: false, width: WIDTH.default, density: 'comfortable' };
   try {
-    return { ...defaults, ...(JSON.parse(window.localStorage.getItem(KEY) ?? '{}') as Partial<StoredView>) };
+    const stored = { ...defaults, ...(JSON.parse(window.localStorage.getItem(KEY) ?? '{}') as Partial<StoredView>) };
+    return TABS.includes(stored.tab) ? stored : { ...stored, tab: defaults.tab };
   } catch {
     return defaults;
   }

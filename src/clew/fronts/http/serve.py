@@ -191,6 +191,7 @@ async def _serve(
                 config_dir=config_folder(),
                 data_dir=data_folder(),
                 live=live,
+                snapshots=config.snapshot_settings.mode,
             )
         )
         drain_s = config.replica.drain_s if drain_s is None else drain_s

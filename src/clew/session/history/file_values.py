@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Final, Literal, get_args
 
 import msgspec
 
@@ -11,6 +11,7 @@ from clew.errors import InvalidInput
 from clew.snapshots.base import ChangeKind
 
 __all__ = [
+    "FILES_MODES",
     "ChangedFile",
     "ChangesReport",
     "FileDiff",
@@ -24,6 +25,7 @@ __all__ = [
 
 FilesMode = Literal["keep", "restore", "only"]
 """Whether files are restored: not, together with the conversation, or they alone."""
+FILES_MODES: Final[tuple[FilesMode, ...]] = get_args(FilesMode)
 
 
 class FilesRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Final
 
 from clew.errors import ClewError, InvalidInput, MessageNotFound
 from clew.fronts.cli.chat.conversation import Conversation
 from clew.fronts.cli.chat.slash import slash
 from clew.fronts.cli.chat.versions import diff_versions, list_versions, newest_descendant
 from clew.fronts.cli.command import plural
+from clew.fronts.cli.commands.files import changes_lines, preview_lines
 from clew.fronts.cli.commands.history import BEGINNING, draw_tree, restored_lines
 from clew.fronts.cli.commands.sessions import excerpt
 from clew.fronts.cli.render import diff_line, history_lines
-from clew.session.history.file_values import FilesMode
+from clew.session.history.file_values import FILES_MODES, FilesMode
 from clew.session.history.rewind import Rewound
 from clew.session.history.tree import TreeTurn
+
+_MAX_PREVIEW_LINES: Final = 20
 
 
 @slash("[N|MSG] [TEXT]", "rewind to before your Nth last message; with TEXT, send that instead")
@@ -30,7 +34,13 @@ async def rewind(chat: Conversation, rest: str) -> None:
             raise MessageNotFound(f"the conversation has only {count} of yours; see /tree and /goto for others")
         which = prompts[-int(which)].id
     text = text.strip()
-    files = await _choose_files(chat, session_id, which)
+    files = await _choose_files(chat, session_id, which, run=bool(text))
+    if files is None:
+        chat.note("nothing was rewound")
+        return
+    if files == "only":
+        _note_files(chat, await chat.engine.rewind(session_id, which, files=files))
+        return
     rewound = await chat.engine.rewind(session_id, which, mode="edit", text=text or None, run=bool(text), files=files)
     chat.forget(rewound.hidden)
     _note_files(chat, rewound)
@@ -43,17 +53,28 @@ async def rewind(chat: Conversation, rest: str) -> None:
         chat.terminal.draft(rewound.draft)
 
 
-async def _choose_files(chat: Conversation, session_id: str, message_id: str) -> FilesMode:
-    """Ask what happens to the files that have changed since a message; without a choice they stay as they are."""
+async def _choose_files(chat: Conversation, session_id: str, message_id: str, *, run: bool) -> FilesMode | None:
+    """Ask what happens to the files that have changed since a message; None cancels the rewind.
+
+    Without a person who can choose, files stay as they are.
+    """
     try:
-        changed = (await chat.engine.preview_restore(session_id, message_id=message_id)).files
+        preview = await chat.engine.preview_restore(session_id, message_id=message_id)
     except ClewError:
         return "keep"  # snapshots are off, or the message is refused in a moment
-    if not changed:
+    if not preview.files:
         return "keep"
-    choices = [("keep", "leave the files as they are"), ("restore", "bring the files back, too")]
-    chosen = await chat.terminal.pick(f"{plural(len(changed), 'file')} changed since then", choices)
-    return "restore" if chosen == "restore" else "keep"
+    lines = preview_lines(preview)
+    for line in lines[:_MAX_PREVIEW_LINES]:
+        chat.say(f"  {line}")
+    if len(lines) > _MAX_PREVIEW_LINES:
+        chat.say(f"  … and {len(lines) - _MAX_PREVIEW_LINES} more")
+    choices = [("keep", "Conversation only"), ("restore", "Conversation and files"), ("only", "Files only")]
+    changed = plural(len(preview.files), "file")
+    chosen = await chat.terminal.pick(f"{changed} changed since then: what goes back?", choices[: 2 if run else 3])
+    if not chat.terminal.attended:
+        return "keep"
+    return next((mode for mode in FILES_MODES if mode == chosen), None)
 
 
 def _note_files(chat: Conversation, rewound: Rewound) -> None:
@@ -171,6 +192,12 @@ async def branch(chat: Conversation, rest: str) -> None:
             raise MessageNotFound("no messages to branch from yet")
         rest = newest[-1].id
     await chat.enter(await chat.engine.branch(session_id, rest))
+
+
+@slash("", "list the files that the session changed")
+async def changes(chat: Conversation, rest: str) -> None:
+    for line in changes_lines(await chat.engine.changes(chat.require_session())):
+        chat.say(line)
 
 
 @slash("", "show all turns, including those that left the conversation")

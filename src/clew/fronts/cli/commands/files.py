@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 from clew.errors import InvalidInput
 from clew.fronts.cli.command import Json, Store, flag, open_store, option, show
 from clew.fronts.cli.commands.history import restored_lines
 from clew.fronts.cli.safe_text import plain
-from clew.session.history.file_values import ChangedFile
 
-__all__ = ["changes", "du"]
+if TYPE_CHECKING:
+    from clew.session.history.file_values import ChangedFile, ChangesReport, FileEffect, RestorePreview
+
+__all__ = ["changes", "changes_lines", "du", "preview_lines"]
 
 _MARKS: Final = {"added": "A", "modified": "M", "deleted": "D", "mode": "M"}
 _UNITS: Final = ("B", "KB", "MB", "GB", "TB")
@@ -52,10 +54,7 @@ async def changes(
             _print_diff(diff.diff, json)
         else:
             report = await engine.changes(session, turn_id=turn, step=step)
-            lines = [_line(file) for file in report.files]
-            lines += [f"! not covered: {path} ({why})" for path, why in sorted(report.skipped.items())]
-            lines += [f"! a snapshot is missing: {report.failed}"] if report.failed is not None else []
-            show(json, report, lines or ["no changes"])
+            show(json, report, changes_lines(report))
 
 
 async def du(*, store: Store = None, json: Json = False) -> None:
@@ -71,14 +70,30 @@ async def du(*, store: Store = None, json: Json = False) -> None:
     show(json, use, lines)
 
 
-def _line(file: ChangedFile) -> str:
-    shared = "  (shared: changed by others, too)" if file.shared else ""
-    return f"{_MARKS[file.kind]} {_count('+', file.added)} {_count('-', file.removed)}  {file.path}{shared}"
-
-
 def _print_diff(diff: str, json: bool) -> None:
     if not json:
         sys.stdout.write(plain(diff) if sys.stdout.isatty() else diff)
+
+
+def changes_lines(report: ChangesReport) -> list[str]:
+    """Return the lines about changed files."""
+    shared = "  (shared: changed by others, too)"
+    lines = [f"{_line(file)}{shared if file.shared else ''}" for file in report.files]
+    lines += [f"! not covered: {path} ({why})" for path, why in sorted(report.skipped.items())]
+    lines += [f"! a snapshot is missing: {report.failed}"] if report.failed is not None else []
+    return lines or ["no changes"]
+
+
+def preview_lines(preview: RestorePreview) -> list[str]:
+    """Return the lines about what a restore would do."""
+    foreign = "  (changed by another hand: left alone)"
+    lines = [f"{_line(file)}{foreign if file.conflict else ''}" for file in preview.files]
+    lines += [f"! not covered: {path} ({why})" for path, why in sorted(preview.skipped.items())]
+    return lines + [f"! uncertain, the snapshot was late: {path}" for path in preview.unsure]
+
+
+def _line(file: ChangedFile | FileEffect) -> str:
+    return f"{_MARKS[file.kind]} {_count('+', file.added)} {_count('-', file.removed)}  {file.path}"
 
 
 def _count(sign: str, count: int | None) -> str:

@@ -1,1 +1,0 @@
-export{o as Mermaid}from"./index-VQgj-wgq.js";
