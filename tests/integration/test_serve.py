@@ -47,6 +47,17 @@ async def test_it_says_where_it_is_in_one_line_and_keeps_its_token(tmp_path: Pat
         assert (await server.end(signal.SIGINT))[0] == 0
 
 
+@pytest.mark.rule("WR-1")
+async def test_it_saves_workspaces_unless_they_are_switched_off(tmp_path: Path) -> None:
+    """The changes of a session are known without any setting."""
+    (tmp_path / "project").mkdir()
+    for found in (200, 422):
+        async with serving(tmp_path) as server:
+            session_id = await server.client.session(workspace_root=str(tmp_path / "project"))
+            assert (await server.client.get(f"/api/sessions/{session_id}/changes")).status == found
+        (tmp_path / "config" / "clew" / "config.toml").write_text('snapshots = "off"\n')
+
+
 async def test_others_may_come_only_with_a_token_of_the_users_own(tmp_path: Path) -> None:
     """Without one it does not start; with one it answers to addresses, not to names."""
     code, out, err = await command(tmp_path, "serve", "--host", "0.0.0.0", "--port", "0")

@@ -1,6 +1,6 @@
 /** Changes of the session in its workspace, file by file; each file and hunk can be reverted. */
 
-import { useMemo, useState } from 'react';
+import { useEffect, useMemo, useRef, useState } from 'react';
 import type { ChangedFile, ChangesReport } from '@clew/client';
 import { useHost } from '../state/host';
 import { useStore } from '../state/store';
@@ -74,10 +74,16 @@ export function ChangesTab() {
 /** Return a value that changes when files may have: a turn or a tool call ended, or this page restored something. */
 function useVersion(tries: number): string {
   const { store } = useThis();
-  return useStore(store, ({ tree, status, filesVersion, messages }) => {
+  const restoring = useStore(store, (state) => state.restoring);
+  const before = useRef('');
+  const version = useStore(store, ({ tree, status, filesVersion, messages }) => {
     const calls = messages.at(-1)?.parts.filter((part) => 'state' in part && part.state === 'output-available').length ?? 0;
     return [tries, filesVersion, status.state, tree?.head_turn_id, tree?.turns.length, messages.at(-1)?.id, calls].join(' ');
   });
+  useEffect(() => {
+    if (!restoring) before.current = version;
+  });
+  return restoring ? before.current : version;
 }
 
 function Files({ report, turn, onRevert }: { report: ChangesReport; turn: string; onRevert: (reverting: Reverting) => void }) {

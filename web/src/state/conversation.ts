@@ -161,6 +161,7 @@ export class Conversation extends OpenSession {
   async rewind(messageId: string): Promise<void> {
     const choice = await chooseFiles(this, { kind: 'rewind', messageId });
     if (choice === null) return;
+    this.store.set({ restoring: choice.files !== 'keep' });
     await this.acting(async () => {
       const moved = await this.client.call('POST /api/sessions/{id}/rewind', {
         path: { id: this.id },
@@ -186,6 +187,7 @@ export class Conversation extends OpenSession {
 
   private async moveTo(tip: string | undefined, choice: FilesChoice): Promise<void> {
     const shown = new Set(this.userTexts());
+    this.store.set({ restoring: choice.files !== 'keep' });
     await this.acting(async () => {
       const path = { id: this.id };
       const moved =
@@ -329,6 +331,8 @@ export class Conversation extends OpenSession {
     } catch (error) {
       this.fail(error);
       throw error;
+    } finally {
+      this.store.set({ restoring: false });
     }
   }
 

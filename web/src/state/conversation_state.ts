@@ -44,6 +44,8 @@ export interface ConversationState {
   notice: { text: string; bad: boolean; details?: string; action?: { label: string; run: () => void } } | null;
   /** The question about files, before the conversation moves. */
   question: RestoreQuestion | null;
+  /** This page is restoring files; until it is done, they are neither the old nor the new ones. */
+  restoring: boolean;
   /** Increases when this page has restored files. */
   filesVersion: number;
   focus: Focus | null;
@@ -67,6 +69,7 @@ export const INITIAL_STATE: ConversationState = {
   picked: null,
   notice: null,
   question: null,
+  restoring: false,
   filesVersion: 0,
   focus: null,
   draft: null,

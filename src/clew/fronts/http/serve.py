@@ -191,7 +191,8 @@ async def _serve(
                 config_dir=config_folder(),
                 data_dir=data_folder(),
                 live=live,
-                snapshots=config.snapshot_settings.mode,
+                # An app decides itself, as every program that uses the library.
+                **({"snapshots": config.snapshot_settings.mode} if open_engine is compose.open else {}),
             )
         )
         drain_s = config.replica.drain_s if drain_s is None else drain_s

@@ -1,1 +1,0 @@
-export{o as Mermaid}from"./index-g6ARyCcz.js";
