@@ -70,17 +70,26 @@ def test_every_hunk_can_be_taken_back_by_itself_in_any_order(new: str) -> None:
     for order in (headers, headers[::-1]):
         content = new.encode()
         for header in order:
-            content = revert_hunk("f", content, text, header)
+            content = revert_hunk("f", content, OLD.encode(), new.encode(), text, header)
         assert content == OLD.encode()
 
 
 def test_a_hunk_moves_with_its_lines_and_is_gone_once_they_changed() -> None:
     """Lines that somebody added above it do not hinder; where its lines are there twice, it is not guessed."""
-    text, [header] = diff(OLD, OLD.replace("\n10\n", "\nten\n"))
+    new = OLD.replace("\n10\n", "\nten\n")
+    text, [header] = diff(OLD, new)
+    sides = (OLD.encode(), new.encode())
     moved = "above\n" + OLD.replace("\n10\n", "\nten\n")
-    assert revert_hunk("f", moved.encode(), text, header) == ("above\n" + OLD).encode()
+    assert revert_hunk("f", moved.encode(), *sides, text, header) == ("above\n" + OLD).encode()
     for present in (OLD, OLD.replace("\n10\n", "\nTEN\n"), "x\n" + OLD.replace("\n10\n", "\nten\n") * 2, ""):
         with pytest.raises(Conflict, match="changed there since"):
-            revert_hunk("f", present.encode(), text, header)
+            revert_hunk("f", present.encode(), *sides, text, header)
     with pytest.raises(Conflict, match="no such hunk"):
-        revert_hunk("f", moved.encode(), text, "@@ -99 +99 @@")
+        revert_hunk("f", moved.encode(), *sides, text, "@@ -99 +99 @@")
+
+
+def test_a_hunk_has_the_bytes_of_the_contents_also_where_its_diff_has_not() -> None:
+    """A diff that was shortened, and one of lines that are not UTF-8 or have other ends than a line feed."""
+    before, after = b"a\ncaf\xe9\rx\x0c\nb\n", b"a\ncoffee\nb\n"
+    text = "@@ -1,3 +1,3 @@\n a\n-caf\ufffd\rx\x0c\n... 17 more bytes are not shown.\n"
+    assert revert_hunk("f", after, before, after, text, "@@ -1,3 +1,3 @@") == before

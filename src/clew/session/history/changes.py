@@ -23,6 +23,8 @@ from clew.transcript.workspace_snapshot import WorkspaceSnapshot
 
 __all__ = ["WorkspaceChanges", "revert_hunk"]
 
+_LINE: Final = re.compile(rb"[^\n]*\n|[^\n]+")
+"""Lines end at a line feed alone, as git counts them."""
 _HUNK: Final = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 
 
@@ -86,7 +88,7 @@ class WorkspaceChanges:
         rows = await self._restoring.load_rows(session)
         one = self._get(await self._load(session, rows, turn_id, step), path)
         text = await self._diff_of(session, path, one)
-        hunks = tuple(match[0] for match in map(_HUNK.match, text.splitlines()) if match is not None)
+        hunks = tuple(match[0] for match in map(_HUNK.match, text.split("\n")) if match is not None)
         return FileDiff(path=path, kind=one.change.kind, diff=text, hunks=hunks)
 
     async def compare(self, session_id: str, other_id: str, path: str | None) -> FilesCompared:
@@ -164,7 +166,8 @@ class WorkspaceChanges:
         present = await layer.read(point, saved.tree or "", path)
         if present is None:
             raise Conflict(f"{path} is gone; revert the whole file")
-        content: bytes | None = revert_hunk(path, present, text, hunk)
+        before, after = [await layer.read(point, row.tree or "", path) or b"" for row in (one.start, one.end)]
+        content: bytes | None = revert_hunk(path, present, before, after, text, hunk)
         if not content and one.change.kind == "added":
             content = None
         tree = await layer.combine(point, saved.tree or "", {path: content})
@@ -238,30 +241,14 @@ def _is_wanted(span: Span, turn_id: str | None, step: int | None) -> bool:
     return span.by == "calls" and made.turn_id == turn_id and step in (None, made.step)
 
 
-def revert_hunk(path: str, present: bytes, diff: str, header: str) -> bytes:
+def revert_hunk(path: str, present: bytes, before: bytes, after: bytes, diff: str, header: str) -> bytes:
     """Return a file's content without one hunk of a unified diff. Raise :class:`Conflict` if it is not there any more,
-    exactly as the diff has it."""
-    lines = diff.split("\n")
-    at = next((n for n, line in enumerate(lines) if line.startswith("@@") and line.startswith(header)), None)
+    exactly as it was made. Its lines are those of the contents: a diff may be short of some, or of bytes."""
     match = _HUNK.match(header)
-    if at is None or match is None:
+    if match is None or not any(line.startswith(header) for line in diff.split("\n")):
         raise Conflict(f"{path} has no such hunk any more; load its differences again", path=path)
-    old: list[bytes] = []
-    new: list[bytes] = []
-    last: list[list[bytes]] = []
-    for line in lines[at + 1 :]:
-        kind, text = line[:1], line[1:].encode("utf-8", "surrogateescape") + b"\n"
-        if kind == "\\":
-            for side in last:
-                side[-1] = side[-1][:-1]
-            continue
-        if kind not in (" ", "+", "-"):
-            break
-        last = [*([old] if kind != "+" else []), *([new] if kind != "-" else [])]
-        for side in last:
-            side.append(text)
-    # Lines end at a line feed alone, as git counts them.
-    content = [line for line in re.split(rb"(?<=\n)", present) if line]
+    old, new = _lines_at(before, match[1], match[2]), _lines_at(after, match[3], match[4])
+    content = _LINE.findall(present)
     count, begin = len(new), int(match[3])
     places = [begin - 1 if count else begin, *range(len(content) - count + 1)]
     found = [place for place in places if place >= 0 and content[place : place + count] == new]
@@ -272,10 +259,15 @@ def revert_hunk(path: str, present: bytes, diff: str, header: str) -> bytes:
     return b"".join([*content[:place], *old, *content[place + count :]])
 
 
+def _lines_at(content: bytes, start: str, count: str | None) -> list[bytes]:
+    first = int(start) - 1
+    return _LINE.findall(content)[max(first, 0) : first + int(count or 1)]
+
+
 def _lines_of(path: str, before: bytes | None, after: bytes | None) -> list[str] | None:
     """Return the lines of a unified diff; None if one side is not text."""
     try:
-        old, new = ((content or b"").decode().splitlines(keepends=True) for content in (before, after))
+        old, new = ([line.decode() for line in _LINE.findall(content or b"")] for content in (before, after))
     except UnicodeDecodeError:
         return None
     return list(difflib.unified_diff(old, new, f"a/{path}", f"b/{path}"))
