@@ -13,9 +13,11 @@ from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
 
-__all__ = ["FileChange", "SavedTree", "SnapshotLayer", "SnapshotPoint", "SnapshotStore", "SnapshotsOff"]
+__all__ = ["MORE_SKIPPED", "FileChange", "SavedTree", "SnapshotLayer", "SnapshotPoint", "SnapshotStore", "SnapshotsOff"]
 
 ChangeKind = Literal["added", "modified", "deleted", "mode"]
+MORE_SKIPPED = "…"
+"""The entry of ``skipped`` that counts the paths which it does not name."""
 
 
 class SnapshotsOff(Exception):

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from clew.snapshots.base import SnapshotsOff
+from clew.snapshots.base import MORE_SKIPPED, SnapshotsOff
 from clew.snapshots.files import escape_name
 from clew.snapshots.git import Git, finish, running
 from clew.snapshots.index import with_parents
@@ -41,7 +41,7 @@ class Skipped:
             self._more += 1
 
     def listed(self) -> Mapping[str, str]:
-        more = {"…": f"and {self._more} more"} if self._more else {}
+        more = {MORE_SKIPPED: f"and {self._more} more"} if self._more else {}
         return {**self._reasons, **more}
 
 

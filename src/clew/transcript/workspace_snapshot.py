@@ -57,3 +57,7 @@ class WorkspaceSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     def is_open(self) -> bool:
         """Whether its process has not finished with it."""
         return self.tree is None and self.state in ("taking", "late")
+
+    def leaves_out(self, path: str) -> bool:
+        """Return whether a file, or a folder of it, was there and is named as not covered."""
+        return path in self.skipped or any(name.endswith("/") and path.startswith(name) for name in self.skipped)

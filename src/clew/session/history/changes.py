@@ -144,6 +144,8 @@ class WorkspaceChanges:
         restoring = self._restoring
         rows = await restoring.load_rows(session)
         one = self._get(await self._load(session, rows, turn_id, step), path)
+        if one.change.kind == "added" and one.start.leaves_out(path):
+            raise Conflict(f"no earlier state of {path} was saved; edit it by hand", path=path)
         async with restoring.locked(session):
             saved = await restoring.save(session)
             compared = restoring.comparisons(session)

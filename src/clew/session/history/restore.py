@@ -23,7 +23,7 @@ from clew.session.history.timeline import Comparisons, spans_of
 from clew.session.host import Host
 from clew.session.runtime import Runtime
 from clew.session.snapshots import NOT_FINISHED, point_of
-from clew.snapshots.base import ChangeKind, FileChange, SnapshotLayer, SnapshotPoint, SnapshotStore
+from clew.snapshots.base import MORE_SKIPPED, ChangeKind, FileChange, SnapshotLayer, SnapshotPoint, SnapshotStore
 from clew.store.unit import PutSnapshot, Unit, Write
 from clew.transcript.message import MessageRow
 from clew.transcript.session import Session
@@ -226,7 +226,7 @@ class Restoring:
     async def preview(self, session: Session, target: Target) -> RestorePreview:
         """Return what a restore would do now."""
         compared = self.comparisons(session)
-        differing = await compared.between(target.tree, None)
+        differing = await self._differing(compared, target, None)
         foreign = await self.foreign(compared, target, None)
         return RestorePreview(
             snapshot_id=target.snapshot.id,
@@ -253,7 +253,7 @@ class Restoring:
         async with self.locked(session):
             compared = self.comparisons(session)
             saved = await self.save(session)
-            differing = await compared.between(target.tree, saved.tree)
+            differing = await self._differing(compared, target, saved.tree)
             foreign = set() if request.force else await self.foreign(compared, target, saved.tree)
             conflicts = differing.keys() & (foreign - set(request.paths))
             yield self.plan(
@@ -340,11 +340,23 @@ class Restoring:
             unsure=prepared.unsure,
         )
 
+    async def _differing(self, compared: Comparisons, target: Target, present: str | None) -> dict[str, FileChange]:
+        """Return the files that a restore changes. One that the target does not cover has no state to go back to: that
+        it is covered now, no longer ignored for example, is no reason to delete it."""
+        found = await compared.between(target.tree, present)
+        unknown = target.snapshot.leaves_out
+        return {path: change for path, change in found.items() if change.kind != "added" or not unknown(path)}
+
     async def foreign(self, compared: Comparisons, target: Target, present: str | None) -> set[str]:
-        """Return the files that another hand has changed since the target was taken."""
+        """Return the files that another hand has changed since the target was taken, or may have made before."""
         rows = (target.snapshot, *target.later)
         found = await compared.paths(span for span in spans_of(rows) if span.by == "other")
         newest = next(row.tree for row in reversed(rows) if row.tree is not None)
+        if MORE_SKIPPED in target.snapshot.skipped:
+            # Where rules of ignored files have changed, a file may be one of those that are not named.
+            changed = await compared.between(target.tree, present)
+            if any(path.rpartition("/")[2] == ".gitignore" for path in changed):
+                found |= {path for path, change in changed.items() if change.kind == "added"}
         return found | (await compared.between(newest, present)).keys()
 
     async def _unsure(self, compared: Comparisons, target: Target, differing: Collection[str]) -> tuple[str, ...]:
