@@ -152,8 +152,9 @@ class WorkspaceChanges:
             is_changed = path in await compared.between(one.end.tree or "", saved.tree)
             if hunk is not None:
                 target = await self._without_hunk(session, path, one, saved, hunk)
-            elif is_changed and not force:
-                raise Conflict(f"{path} has been changed since; look at it, and force this if it is to go back")
+            elif (is_changed or one.shared) and not force:
+                when = "since" if is_changed else "by another hand, too"
+                raise Conflict(f"{path} has been changed {when}; look at it, and force this if it is to go back")
             else:
                 target = one.start
             prepared = restoring.plan(session, Target(target, None, ()), saved, [path])
