@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import stat
 import subprocess
@@ -15,7 +16,7 @@ from clew.errors import SnapshotFailed
 from clew.snapshots import files
 from clew.snapshots.base import FileChange, SavedTree, SnapshotPoint, SnapshotsOff, SnapshotStore
 from clew.snapshots.files import escape_name, unescape_name
-from clew.snapshots.git import Git, find_git
+from clew.snapshots.git import Git, GitFailed, ObjectWriter, find_git
 from clew.snapshots.layer import GitSnapshots
 from tests.rig.workspace_edits import observe
 
@@ -505,6 +506,36 @@ async def test_many_small_packs_become_one(ws: Workspace, monkeypatch: pytest.Mo
         taken.append(await ws.take())
     assert [len(await ws.saved(one)) for one in taken] == [1, 2, 3, 4, 5, 6, 7, 8]
     assert len(list(ws.data.rglob("*.pack"))) <= 4
+
+
+async def test_a_failed_snapshot_leaves_nothing_on_the_disk(ws: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the pack that a git without space did not complete, nor an index; the next snapshot is taken."""
+    ws.write({"a": b"old"})
+    await ws.take()
+    before = {path for path in ws.data.rglob("*") if path.is_file()}
+    ws.write({"a": b"new"})
+    end, replace = ObjectWriter.end, os.replace
+
+    def fail(writer: ObjectWriter, *_: object) -> str:
+        folder = next(ws.data.glob("*/git"))
+        (folder / "objects/pack/tmp_pack_x").write_bytes(b"x")
+        (folder / "fast_import_crash_1").write_bytes(b"x")
+        raise GitFailed("Out of diskspace")
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(ObjectWriter, "end", fail)
+    with pytest.raises(SnapshotFailed, match="Out of diskspace"):
+        await ws.take()
+    assert {path for path in ws.data.rglob("*") if path.is_file()} == before
+    monkeypatch.setattr(ObjectWriter, "end", end)
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(SnapshotFailed, match="No space left"):
+        await ws.take()
+    monkeypatch.setattr(os, "replace", replace)
+    assert not list(ws.data.rglob("*.new"))
+    assert await ws.saved(await ws.take()) == {"a": b"new"}
 
 
 async def test_a_workspace_without_a_folder_has_nothing_to_save(ws: Workspace) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import itertools
 import os
 import re
 import shutil
@@ -192,6 +193,7 @@ class Git:
 
     def keep_only(self, roots: Sequence[str]) -> None:
         """Remove every object that no root leads to."""
+        self.remove_leftovers()
         output = self.run(
             "rev-list", "--objects", "--no-object-names", "--stdin", input="\n".join([*roots, ""]).encode()
         )
@@ -210,7 +212,8 @@ class Git:
 
     def remove_leftovers(self) -> None:
         """Remove what a killed git command left. Only while no other process writes here."""
-        for path in (*self._pack_folder.glob("tmp_*"), *self.folder.glob("fast_import_crash_*")):
+        leftovers = self._pack_folder.glob("tmp_*"), self.folder.glob("fast_import_crash_*"), self.folder.glob("*.new")
+        for path in itertools.chain(*leftovers):
             path.unlink(missing_ok=True)
         for path in self._pack_folder.glob("pack-*"):
             if not path.with_suffix(".idx").exists():

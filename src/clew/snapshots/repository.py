@@ -93,9 +93,11 @@ class Repository:
             for attempt in range(_ATTEMPTS):
                 try:
                     return self._take(with_index=attempt < _ATTEMPTS - 1)
-                except GitFailed:
+                except (GitFailed, OSError) as error:
+                    # On a full disk a pack that was not completed would keep it full.
+                    self._git.remove_leftovers()
                     # The workspace may have changed under git's eyes. The last attempt does not rely on the index.
-                    if attempt == _ATTEMPTS - 1:
+                    if attempt == _ATTEMPTS - 1 or isinstance(error, OSError):
                         raise
             raise AssertionError("unreachable")
 
