@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 from signal import SIGKILL
+from unittest.mock import AsyncMock
 
 import pytest
 
+from clew.session.history import restore
+from clew.snapshots.base import SnapshotsOff
 from tests.acceptance.workspaces import contents
 from tests.rig.fork_server import run_forked
 from tests.rig.restore_child import BEFORE, NAMES, open_at
@@ -60,3 +63,18 @@ async def test_a_file_that_was_changed_after_the_kill_is_left_alone(tmp_path: Pa
         row = (await engine.store.load_snapshots(session.id))[-1]
         assert row.restore is not None
         assert (row.point, row.state, row.restore.left) == ("restored", "ready", ("b.txt",))
+
+
+async def test_a_killed_restore_waits_for_git_and_for_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An opening that cannot finish it leaves it to a later one: it is never half."""
+    assert do(tmp_path, "talk") == 0
+    assert do(tmp_path, "rewind", "restore.before_files=kill") == -SIGKILL
+    for error in (SnapshotsOff("there is no git program"), OSError("no space left")):
+        with monkeypatch.context() as patch:
+            patch.setattr(restore, "write_files", AsyncMock(side_effect=error))
+            async with open_at(tmp_path):
+                assert contents(tmp_path / "workspace") == AFTER
+    async with open_at(tmp_path) as engine:
+        assert contents(tmp_path / "workspace") == BEFORE
+        [session] = (await engine.list_sessions()).sessions
+        assert (await engine.store.load_snapshots(session.id))[-1].state == "ready"

@@ -23,7 +23,15 @@ from clew.session.history.timeline import Comparisons, spans_of
 from clew.session.host import Host
 from clew.session.runtime import Runtime
 from clew.session.snapshots import NOT_FINISHED, point_of
-from clew.snapshots.base import MORE_SKIPPED, ChangeKind, FileChange, SnapshotLayer, SnapshotPoint, SnapshotStore
+from clew.snapshots.base import (
+    MORE_SKIPPED,
+    ChangeKind,
+    FileChange,
+    SnapshotLayer,
+    SnapshotPoint,
+    SnapshotsOff,
+    SnapshotStore,
+)
 from clew.store.unit import PutSnapshot, Unit, Write
 from clew.transcript.message import MessageRow
 from clew.transcript.session import Session
@@ -440,6 +448,8 @@ async def recover_snapshots(host: Host) -> None:
                 done = await write_files(layer, row)
             except Exception as error:  # the layer's, or its disk's: the other sessions must open
                 log.exception("files of session %s could not be restored", row.session_id)
+                if isinstance(error, SnapshotsOff) or isinstance(error.__cause__ or error, OSError):
+                    continue  # without git, or with a full disk: it is finished by a later opening
                 done = replace(row, state="failed", problem=f"the files could not be restored: {error}")
         await store.commit(Unit(row.session_id, (PutSnapshot(done),), sync="power"))
 
