@@ -113,6 +113,43 @@ async def test_what_others_changed_meanwhile_is_shared_and_never_a_change_of_the
         await client.idle(session_id)
         files = (await client.get(f"/api/sessions/{session_id}/changes")).json()["files"]
         assert [(one["path"], one["shared"]) for one in files] == [("app.txt", True)]
+        revert = f"/api/sessions/{session_id}/changes/revert"
+        assert refused(await client.post(revert, {"path": "app.txt"})) == (409, "conflict")
+        assert (workspace / "app.txt").read_text() == "all new\nmore\n"
+        assert (await client.post(revert, {"path": "app.txt", "force": True})).status == 200
+        assert (workspace / "app.txt").read_text() == BEFORE
+
+
+@pytest.mark.parametrize("many", [False, True])
+async def test_what_the_snapshot_left_out_is_not_deleted(workspace: Path, many: bool) -> None:
+    """A file that was ignored when the message was sent, and is not any more; also where it is not named as such."""
+    named = {f"{n}.key": "secret" for n in range(250 if many else 2)}
+    for name, text in {**named, ".gitignore": "*.key\n"}.items():
+        (workspace / name).write_text(text)
+    script = [call("bash", {"command": "echo > .gitignore; echo new > new.txt"}), say("done")]
+    async with served(*script, snapshots="on", rules=ALLOWED) as client:
+        session_id, prompt = await broken(client, workspace)
+        path = f"/api/sessions/{session_id}"
+        if not many:
+            refusal = await client.post(f"{path}/changes/revert", {"path": "0.key"})
+            assert refused(refusal) == (409, "conflict")
+        asked = {"message_id": prompt, "files": "only", "paths": ["new.txt"]}
+        files = (await client.post(f"{path}/rewind", asked)).json()["files"]
+        assert (files["restored"], len(files["conflicts"])) == ([".gitignore", "new.txt"], 50 if many else 0)
+        assert {name: (workspace / name).read_text() for name in named} == named
+        assert not (workspace / "new.txt").exists()
+
+
+async def test_a_branch_is_compared_by_lines_that_end_at_a_line_feed(workspace: Path, tmp_path: Path) -> None:
+    """A form feed and a carriage return are characters of a line, as in git's own differences."""
+    (workspace / "app.txt").write_bytes(b"a\x0cb\rc\nline 2\n")
+    async with served(*BREAK, snapshots="on", rules=ALLOWED) as client:
+        session_id, prompt = await broken(client, workspace)
+        body = {"from_message_id": prompt, "worktree": str(tmp_path / "other")}
+        made = (await client.post(f"/api/sessions/{session_id}/branch", body)).json()["id"]
+        query = f"other_id={made}&path=app.txt"
+        diff = (await client.get(f"/api/sessions/{session_id}/changes/compare?{query}")).json()["diff"]
+        assert diff == "--- a/app.txt\n+++ b/app.txt\n@@ -1,2 +1,2 @@\n a\x0cb\rc\n-LINE 2\n+line 2\n"
 
 
 @pytest.mark.rule("WR-5")
@@ -141,6 +178,12 @@ async def test_a_branch_has_a_folder_of_its_own(workspace: Path, tmp_path: Path,
             )
             diff = (await client.get(f"{compared}&path=app.txt")).json()["diff"]
             assert diff is None if text == AFTER else "+line 2\n" in diff
+        if is_repository:
+            (tmp_path / "link").symlink_to(workspace / ".git")
+            for inside in (workspace / ".git" / "new", tmp_path / "link" / "new", tmp_path / ".GIT"):
+                made = await client.post(path, {"from_message_id": prompt, "worktree": str(inside)})
+                assert refused(made) == (422, "invalid_input")
+                assert not inside.exists()
         taken = await client.post(path, {"from_message_id": prompt, "worktree": str(workspace)})
         assert refused(taken) == (422, "invalid_input")
 

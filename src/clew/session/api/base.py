@@ -122,6 +122,8 @@ def _resolve_new(folder: str | Path, roots: Sequence[Path] | None) -> str:
     """Return a folder that does not exist yet as an absolute path without links; the one above it must be allowed."""
     check_value(str(folder), "worktree")
     path = Path(folder).expanduser()
+    if any(part.lower() == ".git" for part in (*path.parts, *_resolve_folder(path.parent, roots).parts)):
+        raise InvalidInput("a folder inside of a .git cannot be made for a branch; name another one")
     # Whether something exists is said only about folders that are allowed.
     made = _resolve_folder(path.parent, roots) / path.name
     if path.name in ("", "..") or os.path.lexists(made):
