@@ -52,6 +52,17 @@ async def test_a_killed_restore_is_whole_at_the_next_opening(point: str, tmp_pat
             assert len(await engine.messages(session.id)) == 2
 
 
+@pytest.mark.parametrize("point", ["restore.before_commit=kill", "restore.before_files=kill"])
+async def test_a_killed_restore_of_files_alone_is_whole_at_the_next_opening(point: str, tmp_path: Path) -> None:
+    """The conversation stays; the files went back if the restore was stored."""
+    assert do(tmp_path, "talk") == 0
+    assert do(tmp_path, "only", point) == -SIGKILL
+    async with open_at(tmp_path) as engine:
+        [session] = (await engine.list_sessions()).sessions
+        assert len(await engine.messages(session.id)) == 2
+        assert contents(tmp_path / "workspace") == (AFTER if "before_commit" in point else BEFORE)
+
+
 async def test_a_file_that_was_changed_after_the_kill_is_left_alone(tmp_path: Path) -> None:
     """It is named in the row of the restore; the others are restored."""
     assert do(tmp_path, "talk") == 0

@@ -139,15 +139,19 @@ async def ask_with(client: AsgiClient, bad_ids: list[str]) -> None:
         for name in re.findall(r"{(id|sha256)}", path):
             for bad in bad_ids:
                 body = None if method in ("GET", "DELETE") else BODIES.get(path.rpartition("/")[2], {})
-                answer = await client.request(method, path_of(path, **{name: bad}), body)
+                asked = path_of(path, **{name: bad}) + QUERIES.get(path.rpartition("/")[2], "")
+                answer = await client.request(method, asked, body)
                 assert (answer.status, answer.code) == (400, "invalid_id"), (method, path, bad, answer)
 
+
+QUERIES: dict[str, str] = {"diff": "?path=x", "compare": "?other_id=x"}
 
 BODIES: dict[str, dict[str, Any]] = {
     "prompt": {"text": "x"},
     "rewind": {"message_id": "m"},
     "head": {"turn_id": None},
     "branch": {"from_message_id": "m"},
+    "revert": {"path": "x"},
     "permissions": {"rules": []},
     "{approval_id}": {"decision": "once"},
     "{tool_call_id}": {"output": 1},

@@ -52,6 +52,8 @@ async def _run(folder: Path, deed: str, failpoints: str) -> None:
         arm(failpoints)
         if deed == "rewind":
             await engine.rewind(session.id, message.id, mode="edit", files="restore")
+        elif deed == "only":
+            await engine.rewind(session.id, message.id, files="only")
 
 
 def main() -> int:

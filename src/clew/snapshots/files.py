@@ -12,6 +12,8 @@ from typing import Final
 
 import msgspec
 
+from clew.platform.files import CLOEXEC, DIRECTORY, NOFOLLOW, NONBLOCK
+
 __all__ = [
     "EXECUTABLE",
     "LINK",
@@ -28,8 +30,8 @@ LINK: Final = 0o120000
 PLAIN: Final = 0o100644
 EXECUTABLE: Final = 0o100755
 
-_FOLDER: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY | os.O_NOFOLLOW
-_FILE: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_FOLDER: Final = os.O_RDONLY | CLOEXEC | DIRECTORY | NOFOLLOW
+_FILE: Final = os.O_RDONLY | CLOEXEC | NOFOLLOW | NONBLOCK
 _SETTLED_NS: Final = 2_000_000_000
 """A file that changed so shortly before it was read may change again without a difference in its times."""
 _ATTEMPTS: Final = 3

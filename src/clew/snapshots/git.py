@@ -17,6 +17,7 @@ from typing import IO, Final
 from clew.errors import SnapshotFailed
 from clew.failpoints import failpoint
 from clew.ids import random_name
+from clew.platform.files import CLOEXEC
 from clew.snapshots.base import SnapshotsOff
 
 __all__ = ["EMPTY_TREE", "BlobReader", "Git", "GitFailed", "ObjectWriter", "blob_id", "find_git", "user_git"]
@@ -350,7 +351,7 @@ def _make_private(folder: Path) -> None:
 def write_private(path: Path, content: bytes) -> None:
     """Replace a file in one step; only its owner can read it."""
     temporary = path.with_name(f"{path.name}.{random_name()}.new")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | CLOEXEC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(content)
     os.replace(temporary, path)

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import hashlib
 import os
-import pwd
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -112,6 +112,8 @@ class GitSnapshots:
 
     def open(self, point: SnapshotPoint) -> Repository:
         """Return the repository of a workspace. Raises :class:`SnapshotsOff`."""
+        if os.open not in os.supports_dir_fd:
+            raise SnapshotsOff("Snapshots are off: this system cannot open files relative to an open folder.")
         find_git()
         _check_place(point.workspace)
         return self._repository(point.workspace)
@@ -152,7 +154,11 @@ def _size(folder: Path) -> int:
 
 def _check_place(workspace: str) -> None:
     """Raise :class:`SnapshotsOff` for a home folder, and for a folder that has one below it."""
-    homes = {os.path.expanduser("~"), *(user.pw_dir for user in pwd.getpwall())}
+    homes = {os.path.expanduser("~")}
+    if sys.platform != "win32":
+        import pwd
+
+        homes.update(user.pw_dir for user in pwd.getpwall())
     for home in filter(os.path.isabs, homes):
         real = os.path.realpath(home)
         if workspace in (home, real) or real.startswith(workspace.rstrip("/") + "/"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import itertools
 import os
 import re
@@ -18,6 +17,8 @@ import msgspec
 
 from clew.errors import SnapshotFailed
 from clew.failpoints import failpoint
+from clew.platform.files import CLOEXEC
+from clew.platform.locks import lock
 from clew.snapshots import restore as writing
 from clew.snapshots.base import FileChange, SavedTree, SnapshotsOff
 from clew.snapshots.files import PLAIN, Folders, NotCovered, SavedFile, escape_name, is_safe, unescape_name
@@ -78,12 +79,12 @@ class Repository:
         """Keep other processes and threads out. The lock of a killed process is free."""
         self._folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Beside the folder: collecting may remove that.
-        lock = os.open(self._folder.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(self._folder.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | CLOEXEC, 0o600)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            lock(descriptor, wait=True)
             yield
         finally:
-            os.close(lock)
+            os.close(descriptor)
 
     def take(self) -> SavedTree | None:
         with self.locked():
@@ -313,7 +314,7 @@ class Repository:
     def _remember(self, tree: str, folders: str) -> str:
         """Return the name of a saved state, protected from collecting for some time: it may not be stored yet."""
         name = f"{tree}-{folders}" if folders else tree
-        with open(os.open(self._recent, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600), "wb") as file:
+        with open(os.open(self._recent, os.O_WRONLY | os.O_CREAT | os.O_APPEND | CLOEXEC, 0o600), "wb") as file:
             file.write(f"{time.time()} {name}\n".encode())
         return name
 

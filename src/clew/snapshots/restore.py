@@ -17,6 +17,7 @@ import msgspec
 from clew.errors import SnapshotFailed
 from clew.failpoints import failpoint
 from clew.ids import random_name
+from clew.platform.files import CLOEXEC, NOFOLLOW, set_mode
 from clew.snapshots.files import EXECUTABLE, LINK, Folders, NotCovered, escape_name, is_safe
 from clew.snapshots.git import blob_id, write_private
 from clew.snapshots.index import with_parents
@@ -227,7 +228,7 @@ def _write(
     if mode == LINK:
         os.symlink(data, name, dir_fd=folder)
         return None
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | NOFOLLOW | CLOEXEC
     file = FileIO(os.open(name, flags, 0o777 if mode == EXECUTABLE else 0o666, dir_fd=folder), "wb")
     try:
         view = memoryview(data)
@@ -236,7 +237,7 @@ def _write(
         if before is not None and stat.S_ISREG(before.st_mode):
             # Who may read and write it stays; who may read it may execute it.
             readers = before.st_mode & 0o666
-            os.fchmod(file.fileno(), readers | (readers >> 2 & 0o111 | 0o100 if mode == EXECUTABLE else 0))
+            set_mode(file.fileno(), readers | (readers >> 2 & 0o111 | 0o100 if mode == EXECUTABLE else 0))
     except BaseException:
         file.close()
         raise

@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from clew.platform.files import CLOEXEC, NOFOLLOW, NONBLOCK
 from clew.snapshots.base import MORE_SKIPPED, SnapshotsOff
 from clew.snapshots.files import escape_name
 from clew.snapshots.git import Git, finish, running
@@ -304,7 +305,7 @@ def _may_contain(pattern: str, folder: str) -> bool:
 
 def _read_rules(path: bytes) -> bytes:
     # A pipe of that name must not block.
-    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW), "rb") as file:
+    with open(os.open(path, os.O_RDONLY | NONBLOCK | CLOEXEC | NOFOLLOW), "rb") as file:
         return file.read(1 << 20)
 
 

@@ -107,6 +107,9 @@ def translator(prefixed: Iterable[str]) -> Callable[[str], str]:
 
 def use_names(connection: sqlite3.Connection, more: Iterable[str] = ()) -> sqlite3.Connection:
     """Make a connection use the names that the file has, and the prefix for ``more`` names. Most files need neither."""
+    # Through a connection that adds the prefix already, another program's table would look like clew's.
+    for name in ("execute", "executemany"):
+        getattr(connection, "__dict__", {}).pop(name, None)
     prefixed = find_prefixed(connection) | frozenset(more)
     if prefixed:
         own, kind = translator(prefixed), type(connection)
