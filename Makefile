@@ -75,7 +75,7 @@ setup: $(READY) $(NODE_READY) ## make .venv and the node modules of the tests
 
 .PHONY: serve
 serve: ## run the server, on port PORT (7717)
-	@test -e $(READY) || echo "Setting up .venv; this takes about half a minute the first time."
+	@test -e $(READY) || echo "Setting up .venv; this takes a minute or so the first time."
 	@$(MAKE) -s --no-print-directory $(READY)
 	$(BIN)/clew serve$(if $(PORT), --port $(PORT))
 

@@ -81,7 +81,8 @@ class CompactionConfig(msgspec.Struct, frozen=True, kw_only=True):
     enabled: bool = True
     """False: nothing is summarised automatically, and a request that does not fit is refused."""
     preset: Literal["guide", "checkpoint", "overlay", "turn"] | None = None
-    """Default: ``overlay`` in a ``jsonl:`` store, ``checkpoint`` in a ``json:`` store, else ``guide``."""
+    """The set of values for compaction and pruning. Default: ``overlay`` in a ``jsonl:`` store, ``checkpoint`` in a
+    ``json:`` store, else ``guide``."""
     reserve_tokens: int | None = None
     """Tokens reserved for the answer, at most half of the window."""
     tail_turns: int | None = None

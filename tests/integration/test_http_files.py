@@ -327,6 +327,6 @@ def test_the_users_configuration_switches_snapshots_off(run: Run, workspace: Pat
         (workspace / name).write_text('snapshots = "on"')
     session_id, prompt = ask(prepare(workspace))
     code, _, err = run("changes", session_id)
-    assert (code, "snapshots are off here" in err) == (7, True)
+    assert (code, "takes no snapshots" in err) == (7, True)
     assert "snapshot_id" not in run("show", session_id, "--json")[1]
     assert run("rewind", session_id, prompt, "--files", "restore")[0] == 7

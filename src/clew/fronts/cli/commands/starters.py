@@ -24,7 +24,11 @@ KINDS: Final[dict[Kind, str]] = {
     "batch": "a list of jobs with typed answers that continues after a kill, and what it has cost",
     "coding-agent": "an agent that edits the files of a folder, asks first, and can be taken back",
 }
-_NEXT: Final = 'python -m venv .venv && . .venv/bin/activate\npip install -e ".[test]"\npytest'
+_NEXT: Final = """\
+python -m venv .venv && . .venv/bin/activate
+pip install "PATH/TO/clew[server,models,cli]"   # a checkout, until clew-sessions is published
+pip install -e ".[test]"
+pytest"""
 _REQUIREMENT: Final = re.compile(r'"(clew-sessions\[[\w,]+\])"')
 
 
