@@ -115,9 +115,9 @@ class Restoring:
         return await self._host.store.load_snapshots(session.id)
 
     def _check_workspace(self, session: Session) -> None:
+        _ = self.layer
         if session.workspace_root is None:
             raise RewindTargetInvalid("this session has no workspace; there are no files to restore")
-        _ = self.layer
 
     async def find_message(self, session: Session, turn: Turn, message_id: str) -> Target:
         """Return the snapshot of a user message; in a branch, that of the message it is a copy of."""
